@@ -42,6 +42,7 @@ from journeyman.stores import Store, open_store
 from journeyman.stores.registry import GateVerdict, Registry
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import SHOPS, rules
+from journeyman.tasks.recorded import RecordedAnswer
 
 GOOD = rules(SHOPS["oslo"])
 ALONE = ExaminationConfig(leave_one_out=False)
@@ -229,6 +230,10 @@ def test_a_bullet_concerns_the_requests_that_it_is_shown_to_and_those_of_its_too
     bullet = Bullet(id="b", content="x", domain="oslo", about="quote.date")
     book = Playbook(bullets=(bullet,))
     assert {each.tool for each in concerned(bullet, book, tasks)} == {"quote"}
+    dated = Bullet(id="d", content="x", domain="oslo", about="order.date")
+    of_it = concerned(dated, Playbook(bullets=(dated,)), drawn(80).tasks)
+    assert {each.tool for each in of_it} == {"order"}
+    assert all("date" in RecordedAnswer.loads(each.task.answer).arguments for each in of_it)
     other = replace(bullet, domain="lima")
     assert concerned(other, Playbook(bullets=(other,)), tasks) == []
     assert shown(book, replace(tasks[0].task, domain="general")) == (bullet,)

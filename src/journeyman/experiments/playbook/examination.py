@@ -29,8 +29,10 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
 from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
 from journeyman.stores.registry import GateVerdict
-from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
+from journeyman.tasks.recorded import RecordedAnswer, RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
+_FEWEST_OF_ARGUMENT = 20
+"""Requests with an argument, below which a bullet on it is judged by all of its tool."""
 _FEWEST_FAR = 10
 """Groups of the far half, below which it tells nothing."""
 GENERAL = "general"
@@ -389,8 +391,9 @@ class Examination:
             whole = await answers.of(playbook, meant)
             rest = await answers.of(without(playbook, {bullet.id}), meant)
             evaluation = pair(results(whole), results(rest))
-            # However many bullets there are, a good one goes by chance no oftener.
-            low, high = interval_of(evaluation, self.config.alpha / len(new)) if evaluation.pairs else (-1.0, 1.0)
+            # However many bullets there are, a good one goes by chance no oftener: only the low end can make it go.
+            level = min(self.config.alpha, 2 * self.config.alpha / len(new))
+            low, high = interval_of(evaluation, level) if evaluation.pairs else (-1.0, 1.0)
             gain = evaluation.gain or 0.0
             dropped = gain >= self.config.bullet_gain and low > 0
             found.append(
@@ -471,11 +474,19 @@ def harm(found: LeftOut) -> str:
 
 def concerned(bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
     """The requests that a bullet of a playbook can change: that it is shown to, and of the tool that it is about where it names
-    one."""
-    tool = bullet.about.partition(".")[0]
+    one; of these alone the ones with the argument that it names, where there are enough of them."""
+    tool, _, argument = bullet.about.partition(".")
     told = [each for each in tasks if bullet in shown(playbook, each.task)]
-    of_tool = [each for each in told if each.tool == tool]
-    return sorted(of_tool or told, key=lambda each: _drawn_by(each.task.id))
+    of_tool = [each for each in told if each.tool == tool] or told
+    of_argument = [each for each in of_tool if argument and argument in _arguments(each)]
+    found = of_argument if len(of_argument) >= _FEWEST_OF_ARGUMENT else of_tool
+    return sorted(found, key=lambda each: _drawn_by(each.task.id))
+
+
+def _arguments(task: RecordedTask) -> set[str]:
+    """The arguments that a recorded call was made with, or that its refusal named."""
+    answer = RecordedAnswer.loads(task.task.answer)
+    return {*answer.arguments, *(fault.argument for fault in answer.faults)}
 
 
 def halves(tasks: Sequence[RecordedTask]) -> tuple[list[RecordedTask], list[RecordedTask]]:
