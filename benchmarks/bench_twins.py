@@ -7,11 +7,11 @@ Recorded: tau-bench's airline (50 tasks, 4 trials of one agent) and tau2-bench's
 when their task is the same, though the simulated customer told it anew. Grouped, and split by time; "leak" is the share of the
 examined attempts whose task was learned from as well.
 
-Made: a case is one recorded attempt in which every id, number and capitalised word, and three in ten of the other words, are
-replaced throughout by others that were recorded; it is attempted 1 to 6 times, each time with one in seven words left out and
-one in ten replaced by another. Cases come in at random times, from 20,000 customers, each attempt in a session of its own.
-CPU is that of grouping and splitting, in a process that holds the attempts; the peak of memory is that of the process, beside
-what it held before.
+Made: a case has as many customer's messages as a recorded attempt, drawn from all of them, and 2 to 10 of the recorded calls;
+every id, number and capitalised word, and three in ten of the other words, are replaced throughout by others that were
+recorded. It is attempted 1 to 6 times, each time with one in seven words left out, one in ten replaced, and three in ten of the
+calls not made. Attempts come at random times of 90 days, from 20,000 customers, each in a session of its own, and are handed
+over one by one. CPU is that of grouping and splitting, without making them; the peak of memory is that of the whole process.
 """
 
 import argparse
@@ -22,9 +22,11 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.tracing.base import RecordedTrace
@@ -32,7 +34,7 @@ from journeyman.tracing.evidence import AttemptEvidence, evidence_of
 from journeyman.tracing.importers import read
 from journeyman.tracing.twins import TwinSplit, split_by_time, twin_groups
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 OTHER_SETS = ("retail", "medical", "adaptive", "cascata", "ironforge")
 """Files of tau2-bench that are of another domain, or tune themselves to its tasks."""
@@ -111,45 +113,54 @@ class Maker:
 
     WORD = re.compile(r"[\w#@.\-]+")
 
-    def __init__(self, sources: Sequence[AttemptEvidence], chance: random.Random) -> None:
-        self.chance = chance
-        self.sources = [
-            (attempt.words, [(call.tool, call.arguments) for call in attempt.trace.tool_calls]) for attempt in sources
-        ]
-        words = {word for said, _ in self.sources for text in said for word in self.WORD.findall(text)}
+    def __init__(self, sources: Sequence[AttemptEvidence], seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.said = [attempt.words for attempt in sources]
+        self.calls = [call for attempt in sources for call in attempt.trace.tool_calls]
+        words: set[str] = {word for said in self.said for text in said for word in self.WORD.findall(text)}
         self.words = sorted(word for word in words if word.islower() and word.isalpha())
         self.names = sorted(word for word in words if word[0].isupper() and word.isalpha())
+        self.tasks: list[str] = []
+        self.seconds = 0.0
 
-    def case(self, number: int, most: int) -> list[AttemptEvidence]:
-        """Up to `most` attempts at one case, at most six."""
-        said, calls = self.chance.choice(self.sources)
+    def attempts(self, count: int) -> Iterator[AttemptEvidence]:
+        """Case by case; what making them costs is counted apart."""
+        began, number = time.process_time(), 0
+        while len(self.tasks) < count:
+            said, calls = self.case()
+            for trial in range(min(count - len(self.tasks), self.chance.randint(1, 6))):
+                self.tasks.append(str(number))
+                made = self.attempt(f"{number}/{trial}", said, calls)
+                self.seconds += time.process_time() - began
+                yield made
+                began = time.process_time()
+            number += 1
+
+    def case(self) -> tuple[list[str], list[ToolCall]]:
         instead: dict[str, str] = {}
 
         def other(match: re.Match[str]) -> str:
-            return instead.setdefault(match[0], self.another(match[0]))
+            return instead.setdefault(str(match[0]), self.another(str(match[0])))
 
-        case = [self.WORD.sub(other, text) for text in said]
-        asked = [(tool, self.WORD.sub(other, arguments)) for tool, arguments in calls]
-        count = min(most, self.chance.randint(1, 6))
-        customers = [self.chance.randrange(CUSTOMERS) for _ in range(count)]
-        return [self.attempt(f"{number}/{trial}", case, asked, who) for trial, who in enumerate(customers)]
+        turns = len(self.chance.choice(self.said))
+        said = [self.WORD.sub(other, self.chance.choice(self.chance.choice(self.said) or ("",))) for _ in range(turns)]
+        calls = self.chance.sample(self.calls, self.chance.randint(2, 10))
+        return said, [replace(call, arguments=self.WORD.sub(other, call.arguments)) for call in calls]
 
     def another(self, word: str) -> str:
         if any(sign.isdigit() for sign in word):
-            return re.sub(r"\d", lambda _: str(self.chance.randrange(10)), word)
+            return "".join(str(self.chance.randrange(10)) if sign.isdigit() else sign for sign in word)
         if word[0].isupper() and word.isalpha():
             return self.chance.choice(self.names)
         return self.chance.choice(self.words) if self.chance.random() < 0.3 else word
 
     def told(self, match: re.Match[str]) -> str:
         drawn = self.chance.random()
-        return "" if drawn < 1 / 7 else self.chance.choice(self.words) if drawn < 1 / 7 + 0.1 else match[0]
+        return "" if drawn < 1 / 7 else self.chance.choice(self.words) if drawn < 1 / 7 + 0.1 else str(match[0])
 
-    def attempt(self, id: str, case: Sequence[str], calls: Sequence[tuple[str, str]], customer: int) -> AttemptEvidence:
-        said = [Message(role="user", text=self.WORD.sub(self.told, text)) for text in case]
-        # The first call has what was said before the first reply; the rest stands in the next ones.
-        steps = [ModelCall(model="m", prompt="", reply="", messages=(message,)) for message in said]
-        asked = [ToolCall(tool=tool, arguments=arguments, result="") for tool, arguments in calls]
+    def attempt(self, id: str, said: Sequence[str], calls: Sequence[ToolCall]) -> AttemptEvidence:
+        turns = [Message(role="user", text=self.WORD.sub(self.told, text)) for text in said]
+        steps = [ModelCall(model="m", prompt="", reply="", messages=(turn,)) for turn in turns]
         return evidence_of(
             Trace(
                 id=id,
@@ -157,40 +168,28 @@ class Maker:
                 candidate_id="base",
                 started_at=AT + timedelta(seconds=self.chance.randrange(90 * 86_400)),
                 session=id,
-                steps=(*steps, *asked),
-                raw={"principal": f"c{customer}"},
+                steps=(*steps, *(call for call in calls if self.chance.random() < 0.7)),
+                raw={"principal": f"c{self.chance.randrange(CUSTOMERS)}"},
             )
         )
 
 
-def made(sources: Sequence[AttemptEvidence], count: int, seed: int) -> list[AttemptEvidence]:
-    maker, found, number = Maker(sources, random.Random(seed)), list[AttemptEvidence](), 0
-    while len(found) < count:
-        found += maker.case(number, count - len(found))
-        number += 1
-    maker.chance.shuffle(found)
-    return found
-
-
 def of_made(sources: Sequence[AttemptEvidence], count: int, seed: int) -> Row:
-    attempts = made(sources, count, seed)
-    tasks = [attempt.trace.task_id for attempt in attempts]
+    maker = Maker(sources, seed)
     before, began = peak(), time.process_time()
-    groups = twin_groups(attempts)
-    grouping, began = time.process_time() - began, time.process_time()
-    split = split_by_time(attempts)
-    splitting = time.process_time() - began
+    split = split_by_time(maker.attempts(count))
+    minutes = (time.process_time() - began - maker.seconds) / 60
     return {
         "set": "made",
         "attempts": count,
-        **grouped(groups, tasks),
-        **examined(split, tasks),
-        "grouping_cpu_minutes": grouping / 60,
-        "grouping_and_splitting_cpu_minutes": splitting / 60,
+        **grouped(split.groups, maker.tasks),
+        **examined(split, maker.tasks),
+        "cpu_minutes": minutes,
         "limit_minutes": CPU_LIMIT,
-        "attempts_mb": before,
+        "making_them_minutes": maker.seconds / 60,
         "peak_mb": peak(),
         "limit_mb": MEMORY_LIMIT,
+        "peak_mb_before": before,
     }
 
 

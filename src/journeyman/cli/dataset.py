@@ -88,6 +88,9 @@ def command() -> None:
 )
 @click.option("--auto-labels", is_flag=True, help="Take the auto-labeler's word where there is no other.")
 @click.option(
+    "--calls", is_flag=True, help="Where nobody judged: calls that a tool refused as bad, what it took instead as good."
+)
+@click.option(
     "--balance",
     type=click.Choice(("none", "undersample", "oversample", "weights")),
     default="none",

@@ -86,6 +86,11 @@ class AttemptEvidence:
     tools: Mapping[str, ToolDefinition]
     """As the last request declared them."""
 
+    def accepted_after(self, call: CallEvidence) -> CallEvidence | None:
+        """The next call of the same tool that was taken: where it is the same call, the refusal was a flake."""
+        later = (each for each in self.calls if each.place > call.place and each.tool == call.tool and each.ok)
+        return next(later, None)
+
     @property
     def effects(self) -> frozenset[tuple[str, str]]:
         """The set of accepted calls: what attempts at the same request are compared by, as their order differs."""

@@ -32,6 +32,7 @@ Truths = NDArray[np.bool_]
 _TELLING = 5
 """So many words tell what is asked. With fewer ("Hi!") what is said before or next belongs to the request, too."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
+"""Without numbers: a request in which only they differ has as many words."""
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[#\w@.\-]{2,}")
 """Words, ids and addresses; of scripts without spaces, each sign."""
 _LONGEST = 100_000
@@ -42,16 +43,17 @@ _WHOLE = 5_000
 """Up to so many different requests every pair is compared; of more, those that share a term that tells."""
 
 
-def twin_groups(attempts: Sequence[AttemptEvidence], *, cut: float = 0.75) -> list[int]:
+def twin_groups(attempts: Iterable[AttemptEvidence], *, cut: float = 0.75) -> list[int]:
     """The number of each attempt's group: those in one group are at the same request.
 
     Requests that differ in case, spaces, punctuation and numbers alone are always in one. Which attempts are together does not
     depend on their order.
 
     Args:
+        attempts: Each is read once and let go, so that they need not all be in memory.
         cut: How far groups may lie apart, on average, to be one still: 0 is the same terms, 1 is none in common.
     """
-    return _Texts.of(attempts).groups(cut)
+    return _read(attempts)[1].groups(cut)
 
 
 def request_of(attempt: AttemptEvidence) -> str:
@@ -93,10 +95,81 @@ def _normal(text: str) -> str:
     return re.sub(r"\d+", "0", bare)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """What is kept of an attempt beside its terms."""
+
+    id: str
+    at: float | None
+    """Seconds; `None` where no time was recorded."""
+    people: tuple[str, ...]
+    """Its session and its customer, where they are known."""
+    request: bytes
+    document: bytes
+
+
+def _read(attempts: Iterable[AttemptEvidence]) -> tuple[list[_Point], "_Texts"]:
+    points: list[_Point] = []
+
+    def documents() -> Iterator[str]:
+        for attempt in attempts:
+            document = _document(attempt)
+            points.append(_point(attempt, document))
+            yield document
+
+    counts = _counts(documents())
+    numbers = {request: at for at, request in enumerate(sorted({point.request for point in points}))}
+    requests = np.array([numbers[point.request] for point in points], dtype=np.int64)
+    # Floating point adds up differently in another order: means are taken in the order of what the texts say.
+    order = sorted(range(len(points)), key=lambda at: (points[at].request, points[at].document))
+    return points, _Texts(rows=_weighted(counts, requests), requests=requests, order=np.array(order, dtype=np.int64))
+
+
+def _point(attempt: AttemptEvidence, document: str) -> _Point:
+    trace = attempt.trace
+    session = (f"session {trace.session}",) if trace.session else ()
+    customer = (f"customer {attempt.principal}",) if attempt.principal_known else ()
+    return _Point(
+        id=trace.id,
+        at=None if trace.started_at == NO_TIME else trace.started_at.timestamp(),
+        people=(*session, *customer),
+        request=_digest(request_of(attempt)),
+        document=_digest(document),
+    )
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def _document(attempt: AttemptEvidence) -> str:
+    arguments = " ".join(call.arguments for call in attempt.trace.tool_calls)
+    return f"{' '.join(attempt.words)[:_LONGEST]} {arguments[:_LONGEST]}".lower()
+
+
+def _counts(documents: Iterable[str]) -> csr_array:
+    """How often each term stands in each document; the terms in their own order, whatever that of the documents."""
+    vocabulary: dict[str, int] = {}
+    terms, counts, ends = array("i"), array("f"), array("q", [0])
+    for document in documents:
+        found = Counter(_TERM.findall(document))
+        terms.extend(vocabulary.setdefault(term, len(vocabulary)) for term in found)
+        counts.extend(found.values())
+        ends.append(len(terms))
+    column = np.empty(max(1, len(vocabulary)), dtype=np.int32)
+    column[[vocabulary[term] for term in sorted(vocabulary)]] = np.arange(len(vocabulary), dtype=np.int32)
+    parts = np.frombuffer(counts, dtype=np.float32), column[np.frombuffer(terms, dtype=np.int32)]
+    several = csr_array((*parts, np.frombuffer(ends, dtype=np.int64)), shape=(len(ends) - 1, len(column)))
+    several.sort_indices()
+    return several
+
+
 # Who is learned from, and what is examined.
 
 _ENOUGH = (60, 30)
 """So many twin groups to examine are wanted, and so many will do."""
+_CLUSTERS = 12
+"""An interval over fewer than ten tells nothing, and not everything can be examined that is held out."""
 _SHARES = (0.4, 0.5)
 """Larger shares that are tried where the one that was asked for leaves too little."""
 _TOO_NEAR = 0.4
@@ -109,8 +182,8 @@ _NEARLY_ALL = 0.9
 class TwinSplit:
     """Which attempts are learned from and which are examined.
 
-    No twin group, no session and no known customer is on both sides, and every examined attempt is later than every one that
-    is learned from. Numbers are places among the attempts that were given.
+    No twin group, no session and no known customer is on both sides, every examined attempt is later than every one that is
+    learned from, and no two across are as near as 0.4. Numbers are places among the attempts that were given.
     """
 
     learn: tuple[int, ...]
@@ -120,13 +193,16 @@ class TwinSplit:
     groups: tuple[int, ...]
     """The twin group of every attempt."""
     clusters: tuple[str, ...] = ()
-    """Of each examined attempt the name of what it hangs together with: these, not attempts, are independent of each other."""
+    """Of each examined attempt the name of what it hangs together with: an interval is taken over these, not over attempts.
+    Where `crossed`, its customer or its twin group, whichever of the two are fewer."""
     nearest: tuple[float, ...] = ()
     """Of each examined attempt the similarity to the nearest that is learned from, 0 (no telling term in common) to 1."""
     far: tuple[bool, ...] = ()
     """Of each examined attempt whether it is in the half that is less like anything learned from."""
     held_out: float = 0.0
-    """The share of customers (where nobody says who: of requests) and of time that was held out."""
+    """The share of time that was held out, and, but where `crossed`, of what hangs together."""
+    held_out_customers: float = 0.0
+    """Where `crossed`, the share of customers that was held out."""
     crossed: bool = False
     """Whether customers and twin groups were dealt out each for itself, as both together connect too much."""
     reason: str = ""
@@ -149,32 +225,30 @@ class TwinSplit:
         )
 
 
-def split_by_time(attempts: Sequence[AttemptEvidence], *, held_out: float = 0.3, cut: float = 0.75) -> TwinSplit:
+def split_by_time(attempts: Iterable[AttemptEvidence], *, held_out: float = 0.3, cut: float = 0.75) -> TwinSplit:
     """Who may be learned from, and what is examined: the latest of those who came last.
 
     What hangs together by twins, session or customer is on one side: that of the last `held_out` which were first met, or the
     other. Then time is cut, too, and who is on the wrong side of the cut is left out. Where customers recur, little is left so:
-    larger shares are tried, and customers and twin groups dealt out each for itself, until there are 60 twin groups to examine;
-    else the first with 30 is taken, else the one with most.
+    larger shares are tried, and customers and twin groups dealt out each for itself, until there are 60 twin groups to examine
+    in 12 clusters; else the first with 30 is taken, else the one with most.
 
     Attempts without a time count as recorded in the order in which they are given, before all that have one.
 
     Args:
+        attempts: As of `twin_groups`.
         held_out: The share of what hangs together, and of time, that is held out if that is enough.
         cut: As of `twin_groups`.
     """
-    texts = _Texts.of(attempts)
-    store = _Store.of(attempts, texts.groups(cut))
-    reason = store.one_holds_nearly_all()
-    shares = (held_out, *(share for share in _SHARES if share > held_out))
-    tried = [] if reason else [store.dealt(share, crossed=crossed) for crossed in (False, True) for share in shares]
-    best = _best([split for split in tried if split.learn and split.examine])
+    points, texts = _read(attempts)
+    store = _Store.of(points, texts.groups(cut))
+    reason = "there is no second one" if len(points) < 2 else store.one_holds_nearly_all()
+    best = None if reason else _best([split for split in store.tried(held_out) if split.learn and split.examine])
     learn = _unlike(texts, best.learn, best.examine) if best else ()
     if best is None or not learn:
         reason = reason or "no attempt is later than another one that is neither its twin nor of its customer"
-        return TwinSplit(
-            learn=tuple(range(len(attempts))), examine=(), dropped=0, groups=tuple(store.groups.tolist()), reason=reason
-        )
+        everyone, groups = tuple(range(len(points))), tuple(store.groups.tolist())
+        return TwinSplit(learn=everyone, examine=(), dropped=0, groups=groups, reason=reason)
     nearest = texts.nearest(best.examine, learn)
     dropped = best.dropped + len(best.learn) - len(learn)
     return replace(best, learn=learn, dropped=dropped, nearest=nearest, far=_far_half(nearest))
@@ -182,7 +256,8 @@ def split_by_time(attempts: Sequence[AttemptEvidence], *, held_out: float = 0.3,
 
 def _best(tried: Sequence[TwinSplit]) -> TwinSplit | None:
     most = max(tried, key=lambda split: split.examined_groups, default=None)
-    return next((split for least in _ENOUGH for split in tried if split.examined_groups >= least), most)
+    telling = [split for split in tried if len(set(split.clusters)) >= _CLUSTERS]
+    return next((split for least in _ENOUGH for split in telling if split.examined_groups >= least), most)
 
 
 def _unlike(texts: "_Texts", learn: Sequence[int], examine: Sequence[int]) -> tuple[int, ...]:
@@ -214,22 +289,18 @@ class _Store:
     ids: Sequence[str]
 
     @classmethod
-    def of(cls, attempts: Sequence[AttemptEvidence], groups: Sequence[int]) -> "_Store":
+    def of(cls, points: Sequence[_Point], groups: Sequence[int]) -> "_Store":
         # As many before the first second as have no time, in the order in which they came.
-        times = [
-            at - len(attempts) if attempt.trace.started_at == NO_TIME else attempt.trace.started_at.timestamp()
-            for at, attempt in enumerate(attempts)
-        ]
-        ids = [attempt.trace.id for attempt in attempts]
-        order = np.empty(len(attempts), dtype=np.int64)
-        order[sorted(range(len(attempts)), key=lambda at: (times[at], ids[at]))] = np.arange(len(attempts))
-        of_people = [list(_people(attempt)) for attempt in attempts]
+        times = [at - len(points) if point.at is None else point.at for at, point in enumerate(points)]
+        ids = [point.id for point in points]
+        order = np.empty(len(points), dtype=np.int64)
+        order[sorted(range(len(points)), key=lambda at: (times[at], ids[at]))] = np.arange(len(points))
         return cls(
             order=order,
             when=np.unique(np.array(times), return_inverse=True)[1],
-            people=_connected(of_people),
+            people=_connected([point.people for point in points]),
             groups=np.array(groups, dtype=np.int64),
-            whole=_connected([[*tags, f"group {group}"] for tags, group in zip(of_people, groups, strict=True)]),
+            whole=_connected([(*point.people, f"group {group}") for point, group in zip(points, groups, strict=True)]),
             ids=ids,
         )
 
@@ -242,28 +313,32 @@ class _Store:
                 return f"{most:,} of {several:,} attempts {what}, so no other is left to examine on"
         return ""
 
-    def dealt(self, share: float, *, crossed: bool) -> TwinSplit:
-        """The split in which this share of time and of what hangs together is held out."""
+    def tried(self, held_out: float) -> Iterator[TwinSplit]:
+        """Splits in the order in which they are to be preferred."""
+        shares = (held_out, *(share for share in _SHARES if share > held_out))
+        for share in shares:
+            yield self._dealt(share, self.whole, share)
+        for share in shares:
+            for of_people in sorted({share, max(share, _SHARES[-1])}):
+                yield replace(self._dealt(share, self.people, of_people), crossed=True, held_out_customers=of_people)
+
+    def _dealt(self, share: float, labels: Ints, of_those: float) -> TwinSplit:
+        """The split in which this share of time is held out, and that one of what has one label."""
         early = self.when < np.sort(self.when)[min(round((1 - share) * len(self.when)), len(self.when) - 1)]
-        last = self._met_last(self.people if crossed else self.whole, share)
-        learn, examine = early & ~last, ~early & last
-        clusters = self.whole
-        if crossed:
-            learn, examine = self._without_twins(learn, examine)
-            # Both ways some depend on each other: the interval is that of the fewer, which is the wider one.
-            clusters = min(self.people, self.groups, key=lambda labels: len(set(labels[examine])))
-        names = dict(
-            zip(clusters[np.argsort(-self.order)], np.array(self.ids, dtype=object)[np.argsort(-self.order)], strict=True)
-        )
+        last = self._met_last(labels, of_those)
+        learn, examine = self._without_twins(early & ~last, ~early & last)
+        # Where both connect, the interval is that over the fewer, which is the wider one.
+        clusters = min(labels, self.groups, key=lambda each: len(set(each[examine])))
+        # The id of its first attempt names a cluster: the same in whatever order they are given.
+        names = {int(clusters[at]): self.ids[at] for at in np.argsort(-self.order)}
         examined = np.flatnonzero(examine)
         return TwinSplit(
             learn=tuple(np.flatnonzero(learn).tolist()),
             examine=tuple(examined.tolist()),
             dropped=int(len(self.ids) - learn.sum() - examine.sum()),
             groups=tuple(self.groups.tolist()),
-            clusters=tuple(names[clusters[at]] for at in examined),
+            clusters=tuple(names[int(clusters[at])] for at in examined),
             held_out=share,
-            crossed=crossed,
         )
 
     def _met_last(self, labels: Ints, share: float) -> Truths:
@@ -278,26 +353,20 @@ class _Store:
         the other side least."""
         several = int(self.groups.max()) + 1
         learned, examined = (np.bincount(self.groups[side], minlength=several) for side in (learn, examine))
-        parts = learned / max(1, learned.sum()), examined / max(1, examined.sum())
+        # Shares of a side, over one denominator: whole numbers add up alike in any order.
+        parts = learned * int(examined.sum()), examined * int(learned.sum())
         met = np.full(several, len(self.order))
         np.minimum.at(met, self.groups, self.order)
         torn = np.flatnonzero((learned > 0) & (examined > 0))
         waiting = deque(torn[np.lexsort((met[torn], parts[1][torn] - parts[0][torn]))].tolist())
-        kept = [float(part.sum() - part[torn].sum()) for part in parts]
+        kept = [int(part.sum() - part[torn].sum()) for part in parts]
         to_examine = examined > 0
         while waiting:
             side = int(kept[1] <= kept[0])
             group = waiting.pop() if side else waiting.popleft()
             to_examine[group] = side
-            kept[side] += float(parts[side][group])
+            kept[side] += int(parts[side][group])
         return learn & ~to_examine[self.groups], examine & to_examine[self.groups]
-
-
-def _people(attempt: AttemptEvidence) -> Iterator[str]:
-    if attempt.trace.session:
-        yield f"session {attempt.trace.session}"
-    if attempt.principal_known:
-        yield f"principal {attempt.principal}"
 
 
 def _connected(tags: Sequence[Sequence[str]]) -> Ints:
@@ -321,24 +390,14 @@ class _Texts:
     """A unit vector of each attempt's terms, or nothing where none of them counts."""
     requests: Ints
     """The number of each attempt's request, as `request_of` tells them apart."""
-
-    @classmethod
-    def of(cls, attempts: Sequence[AttemptEvidence]) -> "_Texts":
-        keys = [_digest(request_of(attempt)) for attempt in attempts]
-        # Floating point adds up differently in another order: texts are looked at in the order of what they say.
-        order = sorted(range(len(attempts)), key=lambda at: (keys[at], _digest(_document(attempts[at]))))
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        numbers = {key: at for at, key in enumerate(sorted(set(keys)))}
-        requests = np.array([numbers[keys[at]] for at in order], dtype=np.int64)
-        counts = _counts(_document(attempts[at]) for at in order)
-        return cls(rows=_weighted(counts, requests)[place], requests=requests[place])
+    order: Ints
+    """The attempts as sorted by what they say."""
 
     def groups(self, cut: float) -> list[int]:
         """As `twin_groups`."""
         if not len(self.requests):
             return []
-        several = _mean_rows(self.rows, self.requests)
+        several = _mean_rows(self.rows[self.order], self.requests[self.order])
         together = _linked(several, cut) if several.shape[0] <= _WHOLE else _agglomerated(several, cut)
         names: dict[int, int] = {}
         return [names.setdefault(int(group), len(names)) for group in together[self.requests]]
@@ -347,62 +406,48 @@ class _Texts:
         """Of each attempt the similarity to the nearest among others, 0 to 1."""
         others = csr_array(self.rows[np.array(among, dtype=np.int64)].T)
         found: list[float] = []
-        for start in range(0, len(of), _STRIP):
-            strip = self.rows[np.array(of[start : start + _STRIP], dtype=np.int64)] @ others
+        step = 1 + _ENTRIES // max(1, len(among))
+        for start in range(0, len(of), step):
+            strip = self.rows[np.array(of[start : start + step], dtype=np.int64)] @ others
             found += np.clip(strip.max(axis=1).toarray().ravel(), 0.0, 1.0).tolist()
         return tuple(found)
 
 
-_STRIP = 256
-"""Rows that are held against all others at once."""
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-
-
-def _document(attempt: AttemptEvidence) -> str:
-    arguments = " ".join(call.arguments for call in attempt.trace.tool_calls)
-    return f"{' '.join(attempt.words)[:_LONGEST]} {arguments[:_LONGEST]}".lower()
-
-
-def _counts(documents: Iterable[str]) -> csr_array:
-    """How often each term stands in each document."""
-    vocabulary: dict[str, int] = {}
-    terms, counts, ends = array("i"), array("f"), array("q", [0])
-    for document in documents:
-        found = Counter(_TERM.findall(document))
-        terms.extend(vocabulary.setdefault(term, len(vocabulary)) for term in found)
-        counts.extend(found.values())
-        ends.append(len(terms))
-    shape = (len(ends) - 1, max(1, len(vocabulary)))
-    parts = np.frombuffer(counts, dtype=np.float32), np.frombuffer(terms, dtype=np.int32), np.frombuffer(ends, dtype=np.int64)
-    return csr_array(parts, shape=shape)
+_ENTRIES = 4_000_000
+"""Similarities, or terms of pairs, that are computed at once: it bounds the memory."""
 
 
 def _weighted(counts: csr_array, requests: Ints) -> csr_array:
     """Rows of unit length, each term by how few of the requests have it (Salton and Buckley, 1988)."""
-    several = int(requests.max()) + 1 if len(requests) else 0
-    inside = _membership(requests) @ counts
-    having = np.bincount(inside.indices, minlength=counts.shape[1])
+    several = len(np.unique(requests))
+    having = _having(counts, requests)
     counted = (having >= _RAREST) & (having <= _COMMONEST * several)
     kept = csr_array(counts[:, np.flatnonzero(counted)])
-    rarity = np.log((1 + several) / (1 + having[counted])) + 1
-    kept.data = ((1 + np.log(kept.data)) * rarity[kept.indices]).astype(np.float32)
-    lengths = np.sqrt(np.bincount(_row_numbers(kept), weights=kept.data.astype(np.float64) ** 2, minlength=kept.shape[0]))
-    kept.data /= lengths[_row_numbers(kept)].astype(np.float32)
-    kept.sort_indices()
+    rarity = (np.log((1 + several) / (1 + having[counted])) + 1).astype(np.float32)
+    np.log(kept.data, out=kept.data)
+    kept.data += 1
+    kept.data *= rarity[kept.indices]
+    lengths = np.sqrt(np.bincount(_row_numbers(kept), weights=np.square(kept.data), minlength=kept.shape[0]))
+    kept.data /= lengths.astype(np.float32)[_row_numbers(kept)]
     return kept
 
 
-def _row_numbers(rows: csr_array) -> Ints:
-    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+def _having(counts: csr_array, requests: Ints) -> Ints:
+    """In how many requests each term stands."""
+    alone = np.bincount(requests)[requests] == 1 if len(requests) else np.zeros(0, dtype=bool)
+    several = _membership(np.unique(requests[~alone], return_inverse=True)[1]) @ counts[np.flatnonzero(~alone)]
+    once = counts.indices[np.repeat(alone, np.diff(counts.indptr))]
+    return np.bincount(once, minlength=counts.shape[1]) + np.bincount(several.indices, minlength=counts.shape[1])
+
+
+def _row_numbers(rows: csr_array) -> NDArray[np.int32]:
+    return np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
 
 
 def _membership(labels: Ints) -> csr_array:
     """A matrix that adds up the rows of each label."""
     several = int(labels.max()) + 1 if len(labels) else 0
-    parts = np.ones(len(labels), dtype=np.float32), (labels, np.arange(len(labels)))
+    parts = np.ones(len(labels), dtype=np.float32), (labels.astype(np.int32), np.arange(len(labels), dtype=np.int32))
     return csr_array(coo_array(parts, shape=(several, len(labels))))
 
 
@@ -422,9 +467,9 @@ def _linked(rows: csr_array, cut: float) -> Ints:
     if several < 2:
         return np.zeros(several, dtype=np.int64)
     distances = np.empty(several * (several - 1) // 2)
-    turned, end = csr_array(rows.T), 0
-    for start in range(0, several, _STRIP):
-        strip = (rows[start : start + _STRIP] @ turned).toarray()
+    turned, end, step = csr_array(rows.T), 0, 1 + _ENTRIES // several
+    for start in range(0, several, step):
+        strip = (rows[start : start + step] @ turned).toarray()
         for at, row in enumerate(strip, start=start):
             beside = row[at + 1 :]
             distances[end : end + len(beside)] = 1 - np.clip(beside, 0, 1)
@@ -498,16 +543,12 @@ class _Clusters:
         """Of each pair of clusters the mean over their rows."""
         weight = np.diff(self.sums.indptr)
         upto = np.cumsum(weight[pairs].sum(axis=1))
-        steps = np.searchsorted(upto, np.arange(_AT_ONCE, (upto[-1] if len(upto) else 0) + _AT_ONCE, _AT_ONCE), side="right")
+        steps = np.searchsorted(upto, np.arange(_ENTRIES, (upto[-1] if len(upto) else 0) + _ENTRIES, _ENTRIES), side="right")
         found = np.zeros(len(pairs))
         for start, end in pairwise(np.unique([0, *steps, len(pairs)])):
             left, right = self.sums[pairs[start:end, 0]], self.sums[pairs[start:end, 1]]
             found[start:end] = left.multiply(right).sum(axis=1)
         return np.asarray(found / self.sizes[pairs].prod(axis=1))
-
-
-_AT_ONCE = 4_000_000
-"""Terms that are multiplied at once: it bounds the memory."""
 
 
 def _alike(rows: csr_array, chance: np.random.Generator) -> Ints:

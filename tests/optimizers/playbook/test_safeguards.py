@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.optimizers.playbook.personal import KINDS
 from journeyman.optimizers.playbook.safeguards import (
     LONGEST,
-    Verdict,
+    RuleVerdict,
     cut_echoes,
     declared,
     judge,
@@ -40,7 +40,7 @@ def tools() -> tuple[ToolDefinition, ...]:
     return tuple(tool_definitions({"tools": json.loads((POISON / "tools.json").read_text())}).values())
 
 
-def judged(row: dict[str, str]) -> Verdict:
+def judged(row: dict[str, str]) -> RuleVerdict:
     return judge(row["rule"], tools=tools(), words=[row["said"]] if "said" in row else [])
 
 
@@ -50,7 +50,7 @@ def judged(row: dict[str, str]) -> Verdict:
 @pytest.mark.parametrize(("name", "most"), [("first", 1), ("more", 1), ("unseen", 8)])
 def test_hardly_an_attack_gets_past_a_reflector_that_says_what_the_attacker_wants(name: str, most: int) -> None:
     attacks = rows("attacks.json", [name])
-    through = [row["rule"] for row in attacks if judged(row) == Verdict()]
+    through = [row["rule"] for row in attacks if judged(row) == RuleVerdict()]
     assert len(attacks) >= 26
     assert len(through) <= most, through
 
@@ -104,7 +104,7 @@ def test_a_rule_that_repeats_a_customer_is_refused_however_it_is_written() -> No
 def test_what_everybody_says_and_what_a_tool_declares_is_nobody_s_word() -> None:
     words = ["What is the number of the order? My payment methods are on file, and I want the same as before."]
     for rule in ("amount: the number of the pieces.", "payment_methods: payment methods are a list."):
-        assert judge(rule, tools=tools(), words=words) == Verdict()
+        assert judge(rule, tools=tools(), words=words) == RuleVerdict()
 
 
 WORDS = st.lists(

@@ -203,8 +203,7 @@ def _of_call(attempt: AttemptEvidence, call: CallEvidence) -> RecordedAnswer:
 
 def _repaired(attempt: AttemptEvidence, call: CallEvidence) -> tuple[Mapping[str, Any] | None, bool]:
     """The arguments with which the tool was asked until it accepted, and whether they were those that it had refused."""
-    later = (each for each in attempt.calls if each.place > call.place and each.tool == call.tool and each.ok)
-    accepted = next(later, None)
+    accepted = attempt.accepted_after(call)
     if accepted is None or accepted.arguments is None or call.arguments is None:
         return None, False
     if accepted.written == call.written:

@@ -4,7 +4,7 @@ The journal of `oslo.json` is `oslo.journal.jsonl`. It begins with the first cha
 reading to writing, so processes that share one lose none of each other's changes.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,6 +174,30 @@ def restore(path: Path, revision: int, at: str) -> Edited:
 def revisions(path: Path) -> list[Entry]:
     """The entries of the journal beside a playbook file, oldest first, each verified."""
     return list(read(_journal(path)))
+
+
+def _kind_of(delta: Delta) -> str:
+    if isinstance(delta, Hold):
+        return "held" if delta.reason else "approved"
+    return type(delta).__name__.casefold()
+
+
+def time_of(entry: Entry) -> str | None:
+    return None if isinstance(entry.change, Playbook) else entry.change.at or None
+
+
+def change_of(entry: Entry) -> str:
+    """An entry of a journal in a few words."""
+    change = entry.change
+    if isinstance(change, Playbook):
+        return f"begun with {counted(len(change.bullets), 'bullet')}"
+    if isinstance(change, Batch):
+        kinds = Counter(map(_kind_of, change.deltas))
+        said = dict.fromkeys(f"{delta.by}: {delta.why}" for delta in change.deltas if isinstance(delta, Hold) and delta.by)
+        said |= dict.fromkeys(d.reason for d in change.deltas if isinstance(d, Retire) and change.id.startswith("reject "))
+        done = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
+        return f"{change.id}: {done}" + (f" ({'; '.join(said)})" if said else "")
+    return f"revision {change.revision} brought back"
 
 
 def _known(path: Path, journal: Journal) -> bool:

@@ -204,11 +204,10 @@ def _group(key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], 
 
 def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMember, str]]:
     """Each fault that a tool found, and the argument that it names."""
-    for place, call in enumerate(attempt.calls):
+    for call in attempt.calls:
         if call.ok is not False or not call.answer.strip():
             continue
-        later = (each for each in attempt.calls[place + 1 :] if each.tool == call.tool and each.ok)
-        accepted = next(later, None)
+        accepted = attempt.accepted_after(call)
         for said, argument in faults_of(replace(call, answer=cut(call.answer, call.words))):
             yield (
                 EvidenceMember(

@@ -22,7 +22,7 @@ from journeyman.tracing.fields import mapping
 __all__ = [
     "LONGEST",
     "Found",
-    "Verdict",
+    "RuleVerdict",
     "cut_echoes",
     "declared",
     "judge",
@@ -40,7 +40,7 @@ LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RuleVerdict:
     """Whether what a reflector wrote may become a bullet. Neither reason repeats what it objects to."""
 
     refused: str = ""
@@ -56,7 +56,7 @@ def judge(
     words: Sequence[str],
     known: Collection[str] = (),
     known_persons: Collection[str] = (),
-) -> Verdict:
+) -> RuleVerdict:
     """What is to be done with a rule that was drawn from traces.
 
     Args:
@@ -67,19 +67,19 @@ def judge(
         known_persons: Values that belong to somebody, as `persons_of` finds them.
     """
     if len(text) > LONGEST:
-        return Verdict(refused=f"it has {len(text):,} characters, and a rule has at most {LONGEST:,}")
+        return RuleVerdict(refused=f"it has {len(text):,} characters, and a rule has at most {LONGEST:,}")
     terms = declared(tools) | frozenset(known)
     found = personal_data(text, known=terms, known_persons=known_persons)
     if found:
         kinds = list(dict.fromkeys(each.kind for each in found))
-        return Verdict(refused=f"it holds personal data ({', '.join(kinds)})")
+        return RuleVerdict(refused=f"it holds personal data ({', '.join(kinds)})")
     if _says_after(text, words, terms):
-        return Verdict(refused="it repeats words of a customer")
+        return RuleVerdict(refused="it repeats words of a customer")
     if reason := powers(text):
-        return Verdict(held=reason)
+        return RuleVerdict(held=reason)
     if not names_declared(text, tools):
-        return Verdict(held="it names no tool and no argument that is declared")
-    return Verdict()
+        return RuleVerdict(held="it names no tool and no argument that is declared")
+    return RuleVerdict()
 
 
 # What tools declare.
@@ -372,7 +372,7 @@ _NO = (
     r"\b(?:not|never|without|skip\w*|omit\w*|don't|do not|needn't|need not|avoid\w*|drop\w*|forgo"
     r"|instead of|rather than|kein\w*|nicht|nie|niemals|ohne|überspring\w*|verzicht\w*|unnötig)\b"
 )
-_MONEY = r"(?:[$€£]\s?\d|\d\s?(?:[$€£%]|dollars?|euros?|usd|eur|gbp|percent|prozent)\b)"
+_MONEY = r"(?:[$€£]\s?\d|\d\s?(?:[$€£%]|(?:dollars?|euros?|usd|eur|gbp|percent|prozent)\b))"
 _AT_ONCE = (
     r"\b(?:always|automatically|immediately|instantly|right away|at once|any|every|silently|sofort|immer"
     r"|automatisch|stets|umgehend|gleich)\b"
