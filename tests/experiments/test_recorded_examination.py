@@ -20,7 +20,7 @@ from benchmarks.bench_examination import (
     playbook,
     recorded,
 )
-from journeyman.agents.replay import CallBudget, NamedModel, ServedModel
+from journeyman.agents.replay import CallBudget, NamedModel, RecordedServer
 from journeyman.core.errors import InputError, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task, fingerprints
@@ -243,7 +243,7 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> No
     upstreams = {"mine": UpstreamSettings(base_url="http://llm.internal/v1", key_env="MINE")}
     env = {"MINE": "k1", "OPENAI_API_KEY": "k2", "ANTHROPIC_API_KEY": "k3"}
     ask = asker(Settings(upstreams=upstreams), environment=env)
-    assert isinstance(ask, ServedModel)
+    assert isinstance(ask, RecordedServer)
     request = drawn().tasks[0].request
 
     def key(url: str, upstream: str = "") -> str:
@@ -260,7 +260,7 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> No
 def test_a_model_that_somebody_names_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     over_http = asker(Settings(), model="openai:big@http://127.0.0.1:9/v1", environment={"OPENAI_API_KEY": "k"})
-    assert isinstance(over_http, ServedModel)
+    assert isinstance(over_http, RecordedServer)
     request = drawn().tasks[0].request
     aimed = over_http.aim(request)
     assert (aimed.model, aimed.base_url, over_http.key(aimed)) == ("big", "http://127.0.0.1:9/v1", "k")

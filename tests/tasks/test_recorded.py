@@ -15,8 +15,8 @@ from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.tasks.desk.world import compare
 from journeyman.tasks.recorded import (
+    FaultKind,
     NamedFault,
-    Problem,
     RecordedAnswer,
     RecordedVerifier,
     TaskKind,
@@ -120,8 +120,8 @@ CALL = RecordedAnswer(
     tool="order",
     arguments={"date": "5", "city": "Oslo", "items": [{"sku": "a", "n": 1}]},
     faults=(
-        NamedFault(argument="date", problem=Problem.VALUE, expected_value="05.09.2026"),
-        NamedFault(argument="city", problem=Problem.RENAMED, expected_name="place"),
+        NamedFault(argument="date", problem=FaultKind.VALUE, expected_value="05.09.2026"),
+        NamedFault(argument="city", problem=FaultKind.RENAMED, expected_name="place"),
     ),
 )
 RIGHT = {"date": "05.09.2026", "place": "Oslo", "items": [{"sku": "a", "n": 1}]}
@@ -159,7 +159,7 @@ def test_a_dozen_calls_are_no_way_to_be_right_with_one_of_them() -> None:
 
 
 def test_of_an_api_that_tells_of_one_fault_at_a_time_what_was_accepted_in_the_end_is_right() -> None:
-    fault = NamedFault(argument="date", problem=Problem.VALUE, expected_value="05.09.2026")
+    fault = NamedFault(argument="date", problem=FaultKind.VALUE, expected_value="05.09.2026")
     first = RecordedAnswer(kind=TaskKind.CALL, tool="order", arguments={"date": "5", "sku": "a b"}, faults=(fault,))
     mended = {"date": "05.09.2026", "sku": "a-b"}
     assert _value(first, "order", mended) == 0.0

@@ -330,7 +330,7 @@ _LONGEST = 1024
 
 
 @dataclass(kw_only=True)
-class ServedModel:
+class RecordedServer:
     """Asks the server that answered then, in the dialect of then. Implements `AskAgain`."""
 
     deterministic: ClassVar[bool] = False

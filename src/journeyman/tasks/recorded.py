@@ -33,7 +33,7 @@ class TaskKind(StrEnum):
     """Nobody can say what would be right."""
 
 
-class Problem(StrEnum):
+class FaultKind(StrEnum):
     """What a refusal says of a field."""
 
     VALUE = "value"
@@ -53,7 +53,7 @@ class NamedFault:
 
     argument: str
     """A path with dots where it is within another."""
-    problem: Problem
+    problem: FaultKind
     expected_value: str | None = None
     """As the refusal writes it; `None` where it does not say."""
     expected_name: str | None = None
@@ -63,7 +63,7 @@ class NamedFault:
     @property
     def is_exact(self) -> bool:
         """Whether it tells what is right, and not only what is wrong."""
-        return self.problem is not Problem.VALUE or self.expected_value is not None or bool(self.allowed)
+        return self.problem is not FaultKind.VALUE or self.expected_value is not None or bool(self.allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class RecordedAnswer:
         try:
             told = json.loads(text)
             faults = tuple(
-                NamedFault(**{**each, "problem": Problem(each["problem"]), "allowed": tuple(each["allowed"])})
+                NamedFault(**{**each, "problem": FaultKind(each["problem"]), "allowed": tuple(each["allowed"])})
                 for each in told["faults"]
             )
             return cls(**{**told, "kind": TaskKind(told["kind"]), "faults": faults})
@@ -105,7 +105,7 @@ class RecordedAnswer:
 
     @property
     def expected_tool(self) -> str:
-        return next((each.expected_value or "" for each in self.faults if each.problem is Problem.TOOL), self.tool)
+        return next((each.expected_value or "" for each in self.faults if each.problem is FaultKind.TOOL), self.tool)
 
 
 # What an answer says: the calls that it asks for, which nobody makes.
@@ -197,7 +197,7 @@ def _of_call(answer: RecordedAnswer, call: AskedCall) -> list[str]:
         return ["arguments: no JSON object"]
     recorded, got = _flat(answer.arguments), _flat(call.arguments)
     repaired = None if answer.repaired is None else _flat(answer.repaired)
-    faults = [each for each in answer.faults if each.problem is not Problem.TOOL]
+    faults = [each for each in answer.faults if each.problem is not FaultKind.TOOL]
     wrong = [line for each in faults for line in _unmended(each, faults, recorded, got, repaired)]
     named = [name for each in faults for name in (each.argument, each.expected_name) if name]
     for path in dict.fromkeys((*recorded, *got)):
@@ -220,14 +220,14 @@ def _unmended(
     """What is left of one fault."""
     name, there = fault.argument, _below(got, fault.argument)
     match fault.problem:
-        case Problem.UNKNOWN:
+        case FaultKind.UNKNOWN:
             if there:
                 yield f"{name}: unknown field, and still there"
-        case Problem.RENAMED:
+        case FaultKind.RENAMED:
             new = fault.expected_name or ""
             if there:
                 yield f'{name}: expected under the name "{new}"'
-            valued = any(each.argument == new and each.problem is Problem.VALUE for each in faults)
+            valued = any(each.argument == new and each.problem is FaultKind.VALUE for each in faults)
             accepted = [_below(recorded, name), *([] if repaired is None else [_below(repaired, new)])]
             if not _below(got, new):
                 yield f"{new}: missing"
@@ -248,7 +248,7 @@ def _unmended_value(fault: NamedFault, there: Mapping[str, str], repaired: Mappi
     elif repaired:
         if there != repaired:
             yield _differs(name, repaired.get(""), got)
-    elif fault.problem is Problem.VALUE:
+    elif fault.problem is FaultKind.VALUE:
         yield f"{name}: refused, and nobody said what would be right"
 
 
@@ -395,7 +395,7 @@ def named_faults(
         declared: The arguments that it is declared to have.
     """
     known = {*(arguments or ()), *declared}
-    found: dict[tuple[str, Problem], NamedFault] = {}
+    found: dict[tuple[str, FaultKind], NamedFault] = {}
     for name, said in _named(refusal, known):
         argument = _path(name)
         if not argument:
@@ -410,7 +410,7 @@ def _tool_fault(argument: str, said: str, tool: str, known: Collection[str]) -> 
     got, expected = _GOT.search(said), _EXPECTED.search(said)
     if argument not in ("name", "tool") or argument in known or expected is None or (got is not None and got[1] != tool):
         return None
-    return NamedFault(argument=argument, problem=Problem.TOOL, expected_value=expected[1])
+    return NamedFault(argument=argument, problem=FaultKind.TOOL, expected_value=expected[1])
 
 
 def _fault(argument: str, said: str) -> NamedFault:
@@ -418,9 +418,9 @@ def _fault(argument: str, said: str) -> NamedFault:
     before = said[: found.start()] if (found := _GOT.search(said)) else said
     expected = next((each[1] for each in [_EXPECTED.search(before)] if each), None)
     if _UNKNOWN.search(before):
-        renamed = Problem.UNKNOWN if expected is None else Problem.RENAMED
+        renamed = FaultKind.UNKNOWN if expected is None else FaultKind.RENAMED
         return NamedFault(argument=argument, problem=renamed, expected_name=expected)
-    problem = Problem.MISSING if _MISSING.search(before) else Problem.VALUE
+    problem = FaultKind.MISSING if _MISSING.search(before) else FaultKind.VALUE
     if allowed := _allowed(before):
         return NamedFault(argument=argument, problem=problem, allowed=allowed)
     return NamedFault(argument=argument, problem=problem, expected_value=expected)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from journeyman import models
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, Replayer, ServedModel
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, RecordedServer, Replayer
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
@@ -528,11 +528,11 @@ def asker(
     if parsed is None or parsed.kind not in models.OVER_HTTP:
         if parsed is not None:
             return NamedModel(models.load(model), budget=budget)
-        return ServedModel(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
+        return RecordedServer(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
     client = models.load(model)
     url = str(getattr(client, "base_url", models.HOME))
     key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
-    return ServedModel(
+    return RecordedServer(
         key=lambda _: key,
         aim=lambda request: request.of_model(parsed.rest, url),
         name=client.name,
