@@ -78,11 +78,6 @@ class RecordedRequest:
         """What the user said, all of it."""
         return "\n\n".join(string(each["content"]) for each in self.messages if each["role"] == "user")
 
-    @property
-    def first(self) -> str:
-        """What the user said first."""
-        return next((string(each["content"]) for each in self.messages if each["role"] == "user"), "")
-
     def of_model(self, model: str, base_url: str) -> "RecordedRequest":
         """The same for another model, that is asked in the dialect of chat completions."""
         definitions = [tool_definition(each) for each in self.tools]

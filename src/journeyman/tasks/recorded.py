@@ -347,6 +347,9 @@ _LINE = re.compile(rf"^[\s\-*•]*[\"'`]?({_PATH})[\"'`]?\s*:\s*(\S.*)$")
 _ON_TWO_LINES = re.compile(rf"^({_PATH})\n[ \t]+(\S)", re.MULTILINE)
 """As pydantic writes it."""
 _ENDING = re.compile(r"\s*\[type=.*$|\s*For further information visit.*$")
+_HEADING = re.compile(r":$|^\d+ (?:validation )?errors?\b", re.IGNORECASE)
+_SHORT = 60
+"""Characters of what is said of a field that nobody declared."""
 _UNKNOWN = re.compile(
     r"\b(?:unknown|unexpected|unrecogni[sz]ed|unsupported|undeclared|no such|extra|additional|invalid)\s+"
     r"(?:keyword\s+)?(?:arguments?|fields?|parameters?|propert(?:y|ies)|keys?|inputs?|attributes?)\b"
@@ -448,15 +451,17 @@ def _named(refusal: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
             return
         refusal = _message(told)
     text = _ON_TWO_LINES.sub(r"\1: \2", _PREFIX.sub("", refusal.strip()))
-    for line in text.splitlines():
-        line = _ENDING.sub("", line).strip()
-        if line:
-            yield from _of_line(line, known)
+    lines = [line for each in text.splitlines() if (line := _ENDING.sub("", each).strip()) and not _HEADING.search(line)]
+    found = [list(_of_line(line, known)) for line in lines]
+    # What a program printed may hold anything; a refusal speaks of little else than faults.
+    if 2 * sum(map(bool, found)) >= len(lines):
+        yield from (each for of_line in found for each in of_line)
 
 
 def _of_line(line: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
     if (found := _LINE.match(line)) and _path(found[1]) and found[1].lower() not in _ALWAYS - set(known):
-        yield found[1], found[2]
+        if _path(found[1]) in known or _speaks_of_a_field(found[1], found[2]):
+            yield found[1], found[2]
         return
     names: list[str] = []
     for pattern in _OF_NAMED:
@@ -472,6 +477,13 @@ def _of_line(line: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
         names = several if len(several) == 1 else []
     for name in names:
         yield name, line
+
+
+def _speaks_of_a_field(name: str, said: str) -> bool:
+    """Whether a line is of a field, although no such argument was given or is declared."""
+    if name.endswith(("Error", "Exception", "Warning")):
+        return False
+    return _EXPECTED.search(said) is not None or (len(said) <= _SHORT and bool(_MISSING.search(said) or _UNKNOWN.search(said)))
 
 
 def _of_json(told: Any, known: Collection[str]) -> Iterator[tuple[str, str]]:
