@@ -121,7 +121,7 @@ def reported(url: str, up: str, tasks: list[Task]) -> None:
                 with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
                     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
                     completion = client.chat.completions.create(model="clerk", messages=messages, tools=tools)
-                    use: Any = (completion.choices[0].message.tool_calls or [None])[0]
+                    use: Any = next(iter(completion.choices[0].message.tool_calls or ()))
                     arguments = json.loads(use.function.arguments)
                     part = {"type": "tool_call", "id": use.id, "name": use.function.name, "arguments": arguments}
                     asked = [{"role": "assistant", "parts": [part]}]

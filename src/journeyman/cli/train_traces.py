@@ -134,7 +134,7 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
     calls = told["calls"]
     write(
         f"{counted(told['examined']['attempts'], 'later request')} to examine on; {prepared.split.leak}.",
-        f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} of the served model to examine.",
+        f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} to examine.",
     )
 
 
@@ -150,8 +150,8 @@ def _lines(result: "SlotResult") -> Iterator[str]:
     funnel = result.funnel
     yield f"{result.prepared.gathered.slot}: {counted(funnel['traces'], 'trace')}{_why(result.prepared.gathered.left_out)}"
     yield (
-        f"{funnel['with_evidence']} with evidence in {counted(funnel['groups'], 'group')}, {funnel['groups_worded']} of them put "
-        f"into words: {counted(funnel['rules'], 'rule')}"
+        f"{funnel['with_evidence']} with evidence in {counted(funnel['groups'], 'group')}, {funnel['groups_worded']} of them "
+        f"put into words: {counted(funnel['rules'], 'rule')}"
     )
     for outcome in result.outcomes:
         if outcome.left_out:

@@ -24,7 +24,8 @@ TRACES = 50
 """Ids of traces that are kept with a bullet; of more the count tells."""
 
 _TRANSIENT = re.compile(
-    r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again|connection (?:reset|refused))\b",
+    r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again"
+    r"|connection (?:reset|refused))\b",
     re.IGNORECASE,
 )
 
@@ -235,7 +236,8 @@ _JUDGES_OF_CONTRAST = frozenset({Source.TRUTH, Source.PERSON, Source.CHECK})
 
 
 def _contrasts(attempts: Sequence[AttemptEvidence], twins: Sequence[int]) -> Iterator[tuple[str, str, EvidenceMember]]:
-    """For each wrong attempt with a right twin, what it did that no right one did, and what all right ones did and it did not."""
+    """For each wrong attempt with a right twin, what it did that no right one did, and what all right ones did and it did not
+    do."""
     together: defaultdict[int, list[AttemptEvidence]] = defaultdict(list)
     for attempt, twin in zip(attempts, twins, strict=True):
         together[twin].append(attempt)
