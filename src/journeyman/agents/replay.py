@@ -470,11 +470,12 @@ class NamedModel:
 
     async def __call__(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> Sequence[Step]:
         told = ModelRequest(messages=self._prompt(request, bullets), temperature=request.parameters.get("temperature"))
+        # One whose answers are always the same is on this machine, and costs nothing.
         reserved = self.budget.take(0.0 if self.model.deterministic else None)
-        cost = None
+        cost = 0.0 if self.model.deterministic else None
         try:
             reply = await self.model.complete(told)
-            cost = reply.cost
+            cost = cost if reply.cost is None else reply.cost
         finally:
             self.budget.paid(reserved, cost)
         call = ModelCall(

@@ -391,9 +391,8 @@ class Examination:
             whole = await answers.of(playbook, meant)
             rest = await answers.of(without(playbook, {bullet.id}), meant)
             evaluation = pair(results(whole), results(rest))
-            # However many bullets there are, a good one goes by chance no oftener: only the low end can make it go.
-            level = min(self.config.alpha, 2 * self.config.alpha / len(new))
-            low, high = interval_of(evaluation, level) if evaluation.pairs else (-1.0, 1.0)
+            # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
+            low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
             gain = evaluation.gain or 0.0
             dropped = gain >= self.config.bullet_gain and low > 0
             found.append(
