@@ -70,7 +70,7 @@ def kept(*ids: str) -> None:
             store.add([Trace(id=id, task_id="t", candidate_id="base", started_at=NOW - timedelta(hours=place))])
 
 
-def examined(playbook: Playbook, passed: bool, at: datetime) -> str:
+def examined(playbook: Playbook, passed: bool, at: datetime, **report: Any) -> str:
     candidate = candidate_of(playbook)
     assert candidate is not None
     with open_store("sqlite:///.journeyman/journeyman.db") as store:
@@ -85,7 +85,7 @@ def examined(playbook: Playbook, passed: bool, at: datetime) -> str:
                 held_out_id="h",
                 passed=passed,
                 reason=f"{'better' if passed else 'worse'} on 45 calls",
-                report={},
+                report=report,
                 at=at,
             )
         )
@@ -127,10 +127,15 @@ def test_why_tells_the_latest_examination_of_the_playbook_as_it_is_else_of_one_t
     examined(OSLO, False, NOW - timedelta(hours=2))
     known = examined(OSLO, True, NOW - timedelta(hours=1))
     assert "passed: better on 45 calls" in run("why", "oslo.json", "b-aa11")
+    alone = {"bullet_id": "b-aa11", "tasks": 40, "gain": -0.5, "low": -0.6, "high": -0.4}
+    examined(OSLO, True, NOW, verdict="not_examinable", bullets=[alone])
+    assert "not examinable: better on 45 calls. Without this bullet -0.500 on 40 requests, -0.600 to -0.400" in run(
+        "why", "oslo.json", "b-aa11"
+    )
     assert run.json("why", "oslo.json", "b-aa11")["examined"]["as_it_is"] is True
     run("approve", "oslo.json", "b-aa22", "--reason", "it is in our terms")
     out = run("why", "oslo.json", "b-aa11")
-    assert f"as a part of candidate {known}, not of the playbook as it is now: passed" in out
+    assert f"as a part of candidate {known}, not of the playbook as it is now: not examinable" in out
     assert run.json("why", "oslo.json", "b-aa22")["examined"] is None
     assert "while it is held it is in no candidate" in run("why", "oslo.json", "b-bb33")
 
@@ -173,6 +178,16 @@ def test_approved_bullets_are_shown_from_then_on_and_the_journal_says_who_and_wh
     ]
     run("restore", "oslo.json", "0")
     assert len(files.load("oslo.json").held) == 3
+
+
+def test_whoever_approves_is_told_what_may_be_personal_data(run: Told) -> None:
+    waits = Bullet(id="b-1", content="Ask mia@li.example first.", held="it names checks")
+    files.save(Playbook(bullets=(waits, replace(waits, id="b-2"))), Path("mia.json"))
+    run("approve", "mia.json", "b-1", "--reason", "she agreed")
+    assert "b-1 is approved by ada; it holds what may be personal data (mail)" in run.err
+    run("reject", "mia.json", "b-2", "--reason", "she did not")
+    assert "personal" not in run.err
+    assert "0 bullets still wait for a person" in run.err
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject"])

@@ -79,7 +79,7 @@ def test_a_refusal_names_its_fields_and_what_they_should_be(text: str, faults: o
         "Error: payment amount does not add up, total price is 375, but paid 299",
         "Error: flight HAT030 not available on another day than 2024-05-13",
         "Traceback (most recent call last):\n  File 'x.py', line 3\nAttributeError: a required attribute is missing",
-        "Your edit has new errors. Please retry.\nErrors:\n- E999\n\nData: a table of which rows are missing, and nobody can tell why",
+        "Your edit has new errors. Please retry.\nErrors:\n- E999\n\nData: a table whose rows are missing, nobody can tell why",
         "cat: ./missing_colon.py: No such file or directory",
     ],
 )

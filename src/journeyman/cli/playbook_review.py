@@ -189,8 +189,15 @@ def _examined(bullet: Bullet, playbook: Playbook, url: str) -> dict[str, Any] | 
         last = last or next(filter(None, map(partial(_latest, store), _with_bullet(store, bullet))), None)
     if last is None:
         return None
-    told = {name: getattr(last, name) for name in ("candidate_id", "baseline_id", "passed", "reason")}
-    return {"id": last.id, **told, "at": last.at.isoformat(), "as_it_is": whole is not None and last.candidate_id == whole.id}
+    alone = next((each for each in last.report.get("bullets", ()) if each.get("bullet_id") == bullet.id), None)
+    return {
+        "id": last.id,
+        **{name: getattr(last, name) for name in ("candidate_id", "baseline_id", "passed", "reason")},
+        "verdict": last.report.get("verdict", "passed" if last.passed else "refused"),
+        "without_it": alone and {name: alone.get(name) for name in ("tasks", "gain", "low", "high")},
+        "at": last.at.isoformat(),
+        "as_it_is": whole is not None and last.candidate_id == whole.id,
+    }
 
 
 def _latest(store: "Store", candidate_id: str) -> "EvaluationRecord | None":
@@ -284,5 +291,9 @@ def _examination(told: dict[str, Any]) -> str:
     if found is None:
         return "no: while it is held it is in no candidate" if told["state"] == "held" else "not yet, or not in this store"
     which = "" if found["as_it_is"] else f"as a part of candidate {found['candidate_id']}, not of the playbook as it is now: "
-    word = "passed" if found["passed"] else "not passed"
-    return f"{minute(datetime.fromisoformat(found['at']))}: {which}{word}: {found['reason']}"
+    word = found["verdict"].replace("_", " ")
+    without, alone = found["without_it"], ""
+    if without:
+        span = f"{without['low']:+.3f} to {without['high']:+.3f}"
+        alone = f". Without this bullet {without['gain']:+.3f} on {counted(without['tasks'], 'request')}, {span}"
+    return f"{minute(datetime.fromisoformat(found['at']))}: {which}{word}: {found['reason']}{alone}"
