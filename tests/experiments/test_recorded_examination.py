@@ -106,6 +106,23 @@ def test_a_false_bullet_is_named_and_goes_and_the_rest_is_examined_on_the_other_
     assert len(half) + len(other) == len(drawn().tasks)
 
 
+class Distracted(Clerk):
+    """Overlooks the rule on amounts in some orders, unless it is told of the rush as well."""
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        system, user = request.messages
+        if "rush" not in system.content and len(user.content) % 2:
+            told = "\n".join(line for line in system.content.splitlines() if "three digits" not in line)
+            request = replace(request, messages=(replace(system, content=told), user))
+        return await super().complete(request)
+
+
+def test_a_good_bullet_that_seems_to_harm_beside_a_false_one_stays() -> None:
+    false = "amounts: three digits"
+    report = examined([*GOOD, false], model=Distracted(orders()), config=ExaminationConfig(min_groups=10))
+    assert [each.content for each in report.dropped] == [false]
+
+
 def test_no_good_bullet_goes() -> None:
     report = examined(GOOD, config=ExaminationConfig())
     assert report.dropped == ()

@@ -378,35 +378,49 @@ class Examination:
         """What becomes of the answers without each bullet that the baseline does not have, and the ids of those for which no
         calls are left."""
         known = {bullet.id for bullet in baseline.active}
-        new = [bullet for bullet in playbook.active if bullet.id not in known]
+        new = [bullet for bullet in playbook.active if bullet.id not in known] if len(playbook.active) > 1 else []
+        meant = {bullet.id: concerned(bullet, playbook, tasks)[: self.config.bullet_tasks] for bullet in new}
         left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
-        found, spared = list[LeftOut](), list[str]()
-        for bullet in new if len(playbook.active) > 1 else ():
-            meant = concerned(bullet, playbook, tasks)[: self.config.bullet_tasks]
-            calls = len(meant) * self.config.trials
+        found, spared = dict[str, LeftOut](), list[str]()
+        for bullet in new:
+            calls = len(meant[bullet.id]) * self.config.trials
             if left is not None and calls > left:
                 spared.append(bullet.id)
                 continue
             left = None if left is None else left - calls
-            whole = await answers.of(playbook, meant)
-            rest = await answers.of(without(playbook, {bullet.id}), meant)
-            evaluation = pair(results(whole), results(rest))
-            # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
-            low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
-            gain = evaluation.gain or 0.0
-            dropped = gain >= self.config.bullet_gain and low > 0
-            found.append(
-                LeftOut(
-                    bullet_id=bullet.id,
-                    content=bullet.content,
-                    tasks=evaluation.tasks,
-                    gain=gain,
-                    low=low,
-                    high=high,
-                    dropped=dropped,
-                )
-            )
-        return tuple(found), tuple(spared)
+            found[bullet.id] = await self._without(bullet, playbook, meant[bullet.id], answers)
+        # Beside a bullet that does harm another one may seem to: once the worst is gone, the others are looked at again.
+        rest, gone = playbook, set[str]()
+        for worst in sorted((each for each in found.values() if each.dropped), key=lambda each: -each.gain):
+            bullet = next(each for each in new if each.id == worst.bullet_id)
+            if gone:
+                calls = 2 * len(meant[bullet.id]) * self.config.trials
+                if left is not None and calls > left:
+                    found[bullet.id] = replace(worst, dropped=False)
+                    continue
+                left = None if left is None else left - calls
+                found[bullet.id] = await self._without(bullet, rest, meant[bullet.id], answers)
+            if found[bullet.id].dropped:
+                gone.add(bullet.id)
+                rest = without(playbook, gone)
+        return tuple(found.values()), tuple(spared)
+
+    async def _without(self, bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask], answers: "_Answers") -> LeftOut:
+        """What becomes of the answers without one bullet of a playbook."""
+        whole = await answers.of(playbook, tasks)
+        evaluation = pair(results(whole), results(await answers.of(without(playbook, {bullet.id}), tasks)))
+        # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
+        low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
+        gain = evaluation.gain or 0.0
+        return LeftOut(
+            bullet_id=bullet.id,
+            content=bullet.content,
+            tasks=evaluation.tasks,
+            gain=gain,
+            low=low,
+            high=high,
+            dropped=gain >= self.config.bullet_gain and low > 0,
+        )
 
 
 class _Answers:
