@@ -1,6 +1,6 @@
-"""How many of a person's labels make how many contrasts, in three orders?
+"""How many of a person's labels make how many contrasts, in four orders?
 
-    JOURNEYMAN_DATA=data python benchmarks/bench_labelling.py [--runs 20] [--seconds 30] [--json]
+    JOURNEYMAN_DATA=data python -m benchmarks.bench_labelling [--runs 20] [--seconds 30] [--json]
 
 A contrast is a failed attempt beside a right one at the same request, both judged. The recorded rewards of 200 airline runs of
 tau-bench (50 tasks, 4 attempts each) and of 344 of tau2-bench (50 tasks, 7 agents) are the person. Traces come in any order;
@@ -23,7 +23,7 @@ from benchmarks.bench_signals import recorded
 from journeyman.core.trace import Trace
 from journeyman.rewards import signals
 from journeyman.rewards.calibration import auc
-from journeyman.rewards.train_learned import AutoLabeler, LabelledAttempt, contested, most_telling, train
+from journeyman.rewards.train_learned import AutoLabeler, LabelledAttempt, by_turns, contested, most_telling, train
 
 SETS = ("tau airline", "tau2 airline")
 LABELS = (20, 40, 60, 100, 160)
@@ -63,7 +63,19 @@ def by_disagreement(known: Labelled, waiting: Sequence[Trace]) -> Sequence[Trace
     return [*first, *(most_telling(labeler(known), [*known, *first], rest, BATCH - len(first)) if len(first) < BATCH else [])]
 
 
-ORDERS: dict[str, Order] = {"newest first": newest, "most telling": telling, "by disagreement": by_disagreement}
+def asked_for(known: Labelled, waiting: Sequence[Trace]) -> Sequence[Trace]:
+    """What `journeyman traces label --telling` asks for: the two by turns."""
+    return by_turns(labeler(known), known, waiting, BATCH)
+
+
+ORDERS: dict[str, Order] = {
+    "newest first": newest,
+    "most telling": telling,
+    "by disagreement": by_disagreement,
+    "by turns": asked_for,
+}
+DEAR = (telling, asked_for)
+"""Orders for which a labeler is taught before every batch."""
 
 
 def labelled(traces: Sequence[Trace], order: Order, chance: random.Random, most: int = max(LABELS)) -> Iterator[Labelled]:
@@ -109,11 +121,9 @@ def main() -> int:
         traces = [replace(trace, label=signals.truth_of(trace), rewards=()) for trace, _ in every[name]]
         print(f"{name}: {len(traces)} attempts, {contrasts(traces)} contrasts in all")
         for order, chosen in ORDERS.items():
-            # Teaching a labeler before every batch is dear.
             few = max(1, options.runs // SLOWER)
             runs = [
-                list(labelled(traces, chosen, random.Random(seed)))
-                for seed in range(few if chosen is telling else options.runs)
+                list(labelled(traces, chosen, random.Random(seed))) for seed in range(few if chosen in DEAR else options.runs)
             ]
             found = {many: round(mean(contrasts(run[many // BATCH - 1]) for run in runs), 1) for many in LABELS}
             told = [generalises(traces, chosen, seed) for seed in range(2 * few)]

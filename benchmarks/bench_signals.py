@@ -1,6 +1,6 @@
 """Which signals in a trace say whether it went well? Held against the recorded rewards of four sets, and four recorded judges.
 
-    JOURNEYMAN_DATA=data python benchmarks/bench_signals.py [--shuffles 50] [--json]
+    JOURNEYMAN_DATA=data python -m benchmarks.bench_signals [--shuffles 50] [--json]
 
 1. The AUC for failure of each signal on tau-bench (airline, and a shop of a fork) and tau2-bench (airline, shop), read by the
    project's own importers, beside those that another program found on the raw files (`EXPECTED`). A trace holds what a model

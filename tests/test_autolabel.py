@@ -173,9 +173,10 @@ def test_where_a_right_attempt_is_known_the_one_that_did_something_else_is_asked
     assert [trace.id for trace in asked] == ["s32", "s10", "s12"]
 
 
-def test_what_makes_a_contrast_comes_before_what_is_telling_and_nothing_comes_twice(store: TraceStore) -> None:
+def test_what_makes_a_contrast_and_what_is_telling_are_asked_for_by_turns_and_nothing_twice(store: TraceStore) -> None:
     store.add([seat(10, 1, "mixed"), seat(11, 1, "mixed"), seat(12, 2, "mixed")])
     asked = autolabel.ask(store, autolabel.teach(store), 10)
-    assert {trace.id for trace in asked[:2]} & {"s10", "s11"}
-    assert "s12" in {trace.id for trace in asked[:2]}
+    assert {trace.id for trace in asked[:3]} & {"s10", "s11"}
+    assert "s12" in {trace.id for trace in asked[:3]}
+    assert {trace.id for trace in asked[:2]} & {trace.id for trace in RUNS}
     assert len({trace.id for trace in asked}) == 10

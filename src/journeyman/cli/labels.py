@@ -133,8 +133,8 @@ def label(  # noqa: PLR0913 - a parameter an option
     is kept at once, with who said it and when; of one person the latest word holds. --who ground-truth tells what turned out
     later and goes before every person; --who end-user tells what those who were served said, and goes behind checks.
 
-    --telling asks first where attempts at one request did different things, one of each kind: a right and a wrong one side by
-    side show what went wrong. After them come the traces that an auto-labeler would learn most from.
+    --telling asks by turns for attempts at one request that did different things, one of each kind, as a right and a wrong one
+    side by side show what went wrong, and for traces that an auto-labeler would learn most from.
 
     \b
     Examples:

@@ -67,7 +67,7 @@ _EVERY = 50
 
 
 class _TracesScreen(Screen):
-    """Shows how far it is. Implements `from_traces.Watcher`."""
+    """Shows how far it is. Implements `from_traces.LearningWatcher`."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__("requests", quiet=quiet)

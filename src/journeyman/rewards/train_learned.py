@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -320,14 +320,19 @@ def contested(known: Sequence[Trace], candidates: Sequence[Trace]) -> list[Trace
 
 
 def ask(store: TraceStore, labeler: AutoLabeler, limit: int, query: Query = Query()) -> list[Trace]:  # noqa: B008 - frozen
-    """Which traces of the store a person should label next: those that would make a contrast, then the most telling."""
+    """Which traces of the store a person should label next."""
     lines = store.unlabelled(POOL, query)
     candidates = [trace for line in lines if (trace := store.get(line.id)) is not None]
     known = list(islice(store.traces(Query(labelled=True)), POOL))
-    first = contested(known, candidates)[:limit]
-    chosen = {trace.id for trace in first}
-    rest = [trace for trace in candidates if trace.id not in chosen]
-    return first + most_telling(labeler, [*known, *first], rest, limit - len(first))
+    return by_turns(labeler, known, candidates, limit)
+
+
+def by_turns(labeler: AutoLabeler, known: Sequence[Trace], candidates: Sequence[Trace], limit: int) -> list[Trace]:
+    """What would make a contrast and what is most telling, by turns: where contrasts alone are asked for, a labeler learns less
+    from as many labels (LOG.md)."""
+    pairs = zip_longest(contested(known, candidates)[:limit], most_telling(labeler, known, candidates, limit))
+    found = {trace.id: trace for pair in pairs for trace in pair if trace is not None}
+    return list(found.values())[:limit]
 
 
 def _unlabelled(store: TraceStore) -> Iterator[tuple[Trace, bool | None]]:

@@ -215,7 +215,7 @@ class SlotResult:
         }
 
 
-class Watcher(Protocol):
+class LearningWatcher(Protocol):
     """Is told how far it is."""
 
     def stage(self, said: str) -> None:
@@ -225,8 +225,8 @@ class Watcher(Protocol):
         """How many calls were made."""
 
 
-class Unwatched:
-    """Nobody is told. Implements `Watcher`."""
+class Unseen:
+    """Nobody is told. Implements `LearningWatcher`."""
 
     def stage(self, said: str) -> None:
         pass
@@ -238,9 +238,9 @@ class Unwatched:
 class TracesTrainer:
     """Learns from recorded traces, slot by slot."""
 
-    def __init__(self, config: TracesConfig, query: Query, *, watcher: Watcher | None = None) -> None:
+    def __init__(self, config: TracesConfig, query: Query, *, watcher: LearningWatcher | None = None) -> None:
         self.config, self.query = config, query
-        self.watcher = watcher or Unwatched()
+        self.watcher = watcher or Unseen()
 
     def gathered(self) -> list[Gathered]:
         """The traces that are meant.
@@ -288,7 +288,7 @@ class _SlotTraining:
 
     name = "playbook"
 
-    def __init__(self, config: TracesConfig, gathered: Gathered, store: Store, watcher: Watcher) -> None:
+    def __init__(self, config: TracesConfig, gathered: Gathered, store: Store, watcher: LearningWatcher) -> None:
         self.config, self.gathered, self.store, self.watcher = config, gathered, store, watcher
         self.path = Path(config.output_playbook_path or f"playbooks/{_name(gathered.slot)}.json")
         self.budget = CallBudget(config.max_calls, config.max_cost)

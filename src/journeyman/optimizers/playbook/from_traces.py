@@ -286,6 +286,9 @@ def _merged(
     ]
     deltas += _counted_anew(playbook, groups, tools)
     deltas += [*_outvoted(playbook, drafts, tools.least), *decay]
+    if all(isinstance(delta, Evidence) for delta in deltas):
+        # More of the same makes no other candidate, which would have to be examined anew.
+        deltas = []
     said = json.dumps([repr(delta) for delta in deltas])
     id = f"{tools.name}/{blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
     return replace(batch, id=id, deltas=tuple(deltas)), [each.reason for each in report.rejected]
