@@ -18,7 +18,7 @@ from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.rewards import signals
 from journeyman.rewards.signal_examination import MIN_LABELS, SignalReport, SignalVote, may_vote, measure, refusal, votes
-from journeyman.rewards.signals import SIGNALS, schema_faults
+from journeyman.rewards.signals import SIGNALS, declared_faults
 from journeyman.stores.traces.base import Label
 from journeyman.tracing.base import NO_TIME
 from journeyman.tracing.evidence import CallEvidence, ToolDefinition, evidence_of
@@ -299,7 +299,7 @@ def test_handing_over_to_a_person_is_no_change() -> None:
 def called(arguments: object, parameters: object) -> list[str]:
     definition = ToolDefinition(name="t", parameters=parameters)  # type: ignore[arg-type]
     found = arguments if isinstance(arguments, dict) else None
-    return schema_faults(
+    return declared_faults(
         CallEvidence(
             id="c", trace_id="t", place=0, principal="p", tool="t", arguments=found, ok=None, answer="", definition=definition
         )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from journeyman.core.errors import TaskError
 from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.io.json_schema import schema_faults
 from journeyman.tasks.desk.world import compare
 from journeyman.tasks.recorded import (
     FaultKind,
@@ -23,7 +24,6 @@ from journeyman.tasks.recorded import (
     is_well_formed,
     named_faults,
     not_rejected,
-    schema_faults,
 )
 
 ARGUMENTS = {"date": "5", "city": "Oslo", "sku": "a"}

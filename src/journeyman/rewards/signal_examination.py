@@ -23,9 +23,9 @@ from journeyman.rewards.signals import (
     RequestOf,
     Right,
     Signal,
+    declared_faults,
     repairs,
     request_of,
-    schema_faults,
     stopped,
     truth_of,
 )
@@ -524,7 +524,7 @@ def _holds(signal: Signal, examined: SignalReport) -> bool:
 
 def _call_votes(attempt: AttemptEvidence) -> Iterator[SignalVote]:
     for call in attempt.calls:
-        if faults := schema_faults(call):
+        if faults := declared_faults(call):
             yield _vote(signals.SCHEMA, Source.CHECK, good=False, why="; ".join(faults), place=call.place)
     for repair in repairs(attempt):
         if not repair.flake:

@@ -9,13 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from journeyman.core.reward import Source, decide, source_of
 from journeyman.core.trace import Trace
+from journeyman.io.json_schema import schema_faults
 from journeyman.stores.traces.base import Label
 from journeyman.tracing.evidence import AttemptEvidence, CallEvidence
-from journeyman.tracing.fields import mapping
 
 
 class Granularity(StrEnum):
@@ -250,7 +249,7 @@ def values(attempt: AttemptEvidence) -> Mapping[str, float]:
         found["no_thanks"] = float(not _THANKS.search(" ".join(users[-2:])))
         found["user_repeats"] = _repeated(users[1:])
     if any(call.definition for call in attempt.calls):
-        found["schema_faults"] = sum(bool(schema_faults(call)) for call in attempt.calls)
+        found["schema_faults"] = sum(bool(declared_faults(call)) for call in attempt.calls)
     ratings = [reward.value for reward in trace.said if reward.told_by is Source.USER and reward.value is not None]
     if ratings:
         found["end_user"] = 1 - sum(ratings) / len(ratings)
@@ -290,13 +289,13 @@ class Repair:
 
 def repairs(attempt: AttemptEvidence) -> Sequence[Repair]:
     """The refused calls of an attempt that were repaired in it, in order."""
-    found = []
-    for place, call in enumerate(attempt.calls):
-        if call.ok is False:
-            later = (each for each in attempt.calls[place + 1 :] if each.tool == call.tool and each.ok)
-            if (accepted := next(later, None)) is not None:
-                found.append(Repair(refused=call, accepted=accepted))
-    return found
+    pairs = ((call, attempt.accepted_after(call)) for call in attempt.calls if call.ok is False)
+    return [Repair(refused=call, accepted=accepted) for call, accepted in pairs if accepted is not None]
+
+
+def declared_faults(call: CallEvidence) -> list[str]:
+    """What is wrong with a call by the schema that its own request declared; empty where nothing is, or none was recorded."""
+    return [] if call.definition is None else schema_faults(call.arguments, call.definition.parameters)
 
 
 # Signals that stand in several attempts at the same request.
@@ -333,94 +332,3 @@ def differs_from_right(trace_id: str, written: Writes, request: Hashable | None,
     """Whether an attempt wrote what no other attempt did that is known to be right; `None` where none is."""
     twins = [done for id, done in right.get(request, {}).items() if id != trace_id]
     return written not in twins if twins else None
-
-
-# Arguments against the schema that the request itself declared.
-
-_IS: Mapping[str, Callable[[Any], bool]] = {
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: not isinstance(value, bool) and (isinstance(value, int) or _whole(value)),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, Mapping),
-    "null": lambda value: value is None,
-}
-_ALSO = {"float": "number", "double": "number", "int": "integer", "long": "integer", "str": "string", "bool": "boolean",
-         "dict": "object", "hashmap": "object", "list": "array", "tuple": "array"}  # fmt: skip
-"""Words that others write for a type of JSON Schema. A word that nobody knows forbids nothing."""
-_DEEPEST = 20
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, float) and value.is_integer()
-
-
-def schema_faults(call: CallEvidence) -> list[str]:
-    """What is wrong with a call's arguments by the schema that its own request declared; empty where nothing is, or none was
-    recorded. What a schema says in words that are not read here (`oneOf`, `pattern`, …) counts for the call, and so does a null
-    in place of an argument that may be left out."""
-    if call.definition is None:
-        return []
-    if call.arguments is None:
-        return ["the arguments are no JSON object"]
-    schema = call.definition.parameters
-    return list(_faults(call.arguments, schema, "", strict="properties" in schema))
-
-
-def _faults(value: Any, schema: Mapping[str, Any], where: str, *, strict: bool = False, depth: int = 0) -> Iterable[str]:
-    """
-    Args:
-        strict: An argument that is not declared is a fault, although the schema does not forbid it: no tool has it.
-    """
-    if depth > _DEEPEST:
-        return
-    at = where or "the arguments"
-    types = _types(schema)
-    if types and not any(_IS[each](value) for each in types):
-        yield f"{at}: expected {' or '.join(types)}, got {_kind(value)}"
-        return
-    if isinstance(options := schema.get("enum"), list) and not _one_of(value, options):
-        yield f"{at}: not one of the {len(options)} values that are allowed"
-    if isinstance(value, Mapping):
-        yield from _object_faults(value, schema, where, strict=strict, depth=depth)
-    elif isinstance(value, list) and isinstance(inner := schema.get("items"), Mapping):
-        for place, each in enumerate(value):
-            yield from _faults(each, inner, f"{where}[{place}]", depth=depth + 1)
-
-
-def _object_faults(
-    value: Mapping[str, Any], schema: Mapping[str, Any], where: str, *, strict: bool, depth: int
-) -> Iterable[str]:
-    declared = mapping(schema.get("properties"))
-    required = schema.get("required")
-    begin = f"{where}." if where else ""
-    needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    yield from (f"{begin}{name}: required, and missing" for name in sorted(needed - value.keys()))
-    others = schema.get("additionalProperties", not (strict and declared))
-    for name, each in value.items():
-        if name in declared and (each is not None or name in needed):
-            yield from _faults(each, mapping(declared[name]), f"{begin}{name}", depth=depth + 1)
-        elif name not in declared and others is False and "patternProperties" not in schema:
-            yield f"{begin}{name}: not declared"
-
-
-def _types(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema allows; empty where it allows any, or speaks of one that nobody knows."""
-    told = schema.get("type")
-    named = [each for each in told if isinstance(each, str)] if isinstance(told, list) else [told] if told else []
-    types = [_ALSO.get(str(each).lower(), str(each).lower()) for each in named]
-    if schema.get("nullable") is True and types:
-        types.append("null")
-    return types if all(each in _IS for each in types) else []
-
-
-def _kind(value: object) -> str:
-    return next((name for name in ("boolean", "integer", "number", *_IS) if _IS[name](value)), type(value).__name__)
-
-
-def _one_of(value: object, options: Sequence[object]) -> bool:
-    """Equal as JSON, where `true` is not 1. Many write beside an array what its items may be."""
-    if isinstance(value, list) and not any(isinstance(each, list) for each in options):
-        return all(_one_of(each, options) for each in value)
-    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in options)

@@ -15,6 +15,7 @@ from journeyman.core.errors import TaskError
 from journeyman.core.reward import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall, Trace
+from journeyman.io.json_schema import schema_faults
 from journeyman.tasks.answers import judge_answer
 
 
@@ -289,53 +290,6 @@ def _plain(value: str) -> str:
 
 
 # What a request declares of its tools' arguments: as much of JSON Schema as tools are declared with.
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
-}
-
-
-def schema_faults(value: Any, schema: Mapping[str, Any], path: str = "arguments") -> list[str]:
-    """Where a value is not as a schema declares it, a line for each fault. What the schema does not say is not asked."""
-    if value is None and path == "arguments":
-        return ["arguments: no JSON object"]
-    kinds = schema.get("type")
-    named = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds or []) if kind in _TYPES]
-    if named and not any(_is(value, kind) for kind in named):
-        return [f"{path}: no {' or '.join(named)}"]
-    allowed = schema.get("enum")
-    if isinstance(allowed, list) and value not in allowed:
-        return [f"{path}: none of {', '.join(map(str, allowed))}"]
-    if isinstance(value, Mapping):
-        return _object_faults(value, schema, path)
-    items = schema.get("items")
-    if isinstance(value, list) and isinstance(items, Mapping):
-        return [line for at, each in enumerate(value) for line in schema_faults(each, items, f"{path}.{at}")]
-    return []
-
-
-def _object_faults(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> list[str]:
-    properties, required = schema.get("properties"), schema.get("required")
-    known = properties if isinstance(properties, Mapping) else {}
-    wrong = [f"{path}.{name}: missing" for name in (required if isinstance(required, list) else ()) if name not in value]
-    for name, each in value.items():
-        if isinstance(known.get(name), Mapping):
-            wrong += schema_faults(each, known[name], f"{path}.{name}")
-        elif known and name not in known and schema.get("additionalProperties") is False:
-            wrong.append(f"{path}.{name}: unknown field")
-    return wrong
-
-
-def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool) and kind in ("integer", "number"):
-        return False
-    return isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, float) and value.is_integer())
 
 
 # What a refusal names. Tools write it in many ways; what cannot be read names nothing.
