@@ -159,7 +159,11 @@ def drawn_of(traces: Sequence[Trace], far: Iterable[int] = ()) -> DrawnTasks:
 
 
 def playbook(told: Sequence[str], domain: str) -> Playbook:
-    bullets = (Bullet(id=f"b-{at}", content=rule, domain=domain) for at, rule in enumerate(told))
+    fields = {convention.about: convention.field for convention in CONVENTIONS}
+    bullets = (
+        Bullet(id=f"b-{at}", content=rule, domain=domain, about=f"order.{fields.get(rule.partition(':')[0], '')}")
+        for at, rule in enumerate(told)
+    )
     return Playbook(bullets=tuple(bullets))
 
 
@@ -238,7 +242,9 @@ def _share(examined: float | None, tasks: int, accepted: Evaluation) -> float:
     return right / max(1, tasks + accepted.tasks)
 
 
-async def culprits(models: Callable[[Sequence[Task]], Model], shops: Sequence[str], orders: int) -> bool:
+async def culprits(
+    models: Callable[[Sequence[Task]], Model], shops: Sequence[str], orders: int, settings: Sequence[str] = SETTINGS
+) -> bool:
     """T6b: of a playbook with one false bullet the false one is named, and no other."""
     named = wrongly = cases = harmless = 0
     for shop in shops:
@@ -246,7 +252,7 @@ async def culprits(models: Callable[[Sequence[Task]], Model], shops: Sequence[st
         model = models(tasks)
         drawn = drawn_of(await recorded(model, tasks))
         good = list(rules(SHOPS[shop]))
-        for about in SETTINGS:
+        for about in settings:
             convention = next(each for each in CONVENTIONS if each.about == about)
             false = convention.values[(SHOPS[shop][about] + 1) % len(convention.values)].rules[0]
             config = ExaminationConfig(most_tasks=orders, min_groups=10)
@@ -348,6 +354,7 @@ def main() -> int:
     parser.add_argument("--model", help="Who answers; an obedient clerk without one.")
     parser.add_argument("--cache", type=Path, help="A file in which a model's replies are kept.")
     parser.add_argument("--shops", default=",".join(SHOPS))
+    parser.add_argument("--settings", default=",".join(SETTINGS), help="On which a false bullet is added.")
     parser.add_argument("--orders", type=int, default=60)
     parser.add_argument("--runs", type=int, default=1000)
     given = parser.parse_args()
@@ -361,7 +368,7 @@ def main() -> int:
     shops = given.shops.split(",")
     ways: Mapping[str, Callable[[], bool]] = {
         "placebos": lambda: asyncio.run(placebos(models, shops, given.orders)),
-        "culprits": lambda: asyncio.run(culprits(models, shops, given.orders)),
+        "culprits": lambda: asyncio.run(culprits(models, shops, given.orders, given.settings.split(","))),
         "lookups": lambda: asyncio.run(lookups()),
         "equal": lambda: equal(given.runs),
     }

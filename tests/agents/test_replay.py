@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from journeyman.agents.answer import strategies
-from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, RecordedRequest, Replayer, ServedModel, request_of
+from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, RecordedRequest, RecordedServer, Replayer, request_of
 from journeyman.agents.splice import RequestBody
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet
@@ -136,7 +136,7 @@ def test_a_recorded_request_is_asked_again_as_it_was_with_the_bullets_where_the_
         assert task.kind is TaskKind.CALL
 
         async def ask() -> Any:
-            served = ServedModel(key=lambda _: "secret")
+            served = RecordedServer(key=lambda _: "secret")
             agent = Replayer(ask=served, requests={task.task.id: task.request}, choose=lambda _: BULLETS)
             steps = [step async for step in agent.run(task.task)]
             await served.close()
@@ -223,7 +223,7 @@ def test_no_tool_is_executed_whatever_the_model_asks_for() -> None:
         drawn = draw([evidence_of(each) for each in (*traces, searching)])
 
         async def ask() -> None:
-            served = ServedModel()
+            served = RecordedServer()
             agent = Replayer(ask=served, requests={each.task.id: each.request for each in drawn.tasks})
             for each in drawn.tasks:
                 async for _ in agent.run(each.task):
@@ -248,7 +248,7 @@ def test_a_server_that_gives_no_answer_is_unknown_and_not_wrong(status: int, err
         server.answer = lambda _: failed(status)
 
         async def ask() -> None:
-            served = ServedModel(key=lambda _: "secret", patience=RetryPolicy(retries=0))
+            served = RecordedServer(key=lambda _: "secret", patience=RetryPolicy(retries=0))
             try:
                 await served(_request(server.url), ())
             finally:
@@ -261,7 +261,7 @@ def test_a_server_that_gives_no_answer_is_unknown_and_not_wrong(status: int, err
 
 def test_a_server_that_is_gone_is_unknown() -> None:
     with pytest.raises(ModelBusy, match="is the server running"):
-        asyncio.run(ServedModel(patience=RetryPolicy(retries=0))(_request("http://127.0.0.1:9/v1"), ()))
+        asyncio.run(RecordedServer(patience=RetryPolicy(retries=0))(_request("http://127.0.0.1:9/v1"), ()))
 
 
 def test_a_busy_server_is_asked_again() -> None:
@@ -269,7 +269,7 @@ def test_a_busy_server_is_asked_again() -> None:
         server.replies.extend([failed(503), ok(ANSWERS[Dialect.CHAT])])
 
         async def ask() -> Any:
-            served = ServedModel(patience=RetryPolicy(first_wait=0.01))
+            served = RecordedServer(patience=RetryPolicy(first_wait=0.01))
             steps = await served(_request(server.url), ())
             await served.close()
             return steps
@@ -283,7 +283,7 @@ def test_the_limit_on_calls_is_never_exceeded_by_one() -> None:
         budget = CallBudget(max_calls=5)
 
         async def ask() -> list[Any]:
-            served = ServedModel(budget=budget, concurrency=8)
+            served = RecordedServer(budget=budget, concurrency=8)
             found = await asyncio.gather(*(served(_request(server.url), ()) for _ in range(20)), return_exceptions=True)
             await served.close()
             return list(found)

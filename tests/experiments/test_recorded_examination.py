@@ -20,7 +20,7 @@ from benchmarks.bench_examination import (
     playbook,
     recorded,
 )
-from journeyman.agents.replay import CallBudget, NamedModel, ServedModel
+from journeyman.agents.replay import CallBudget, NamedModel, RecordedServer
 from journeyman.core.errors import InputError, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task, fingerprints
@@ -42,6 +42,7 @@ from journeyman.stores import Store, open_store
 from journeyman.stores.registry import GateVerdict, Registry
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import SHOPS, rules
+from journeyman.tasks.recorded import RecordedAnswer
 
 GOOD = rules(SHOPS["oslo"])
 ALONE = ExaminationConfig(leave_one_out=False)
@@ -103,6 +104,23 @@ def test_a_false_bullet_is_named_and_goes_and_the_rest_is_examined_on_the_other_
     assert {pair.task_id for pair in report.conclusion.evaluation.pairs} <= {each.task.id for each in other}
     assert report.verdict is GateVerdict.CHECKED
     assert len(half) + len(other) == len(drawn().tasks)
+
+
+class Distracted(Clerk):
+    """Overlooks the rule on amounts in some orders, unless it is told of the rush as well."""
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        system, user = request.messages
+        if "rush" not in system.content and len(user.content) % 2:
+            told = "\n".join(line for line in system.content.splitlines() if "three digits" not in line)
+            request = replace(request, messages=(replace(system, content=told), user))
+        return await super().complete(request)
+
+
+def test_a_good_bullet_that_seems_to_harm_beside_a_false_one_stays() -> None:
+    false = "amounts: three digits"
+    report = examined([*GOOD, false], model=Distracted(orders()), config=ExaminationConfig(min_groups=10))
+    assert [each.content for each in report.dropped] == [false]
 
 
 def test_no_good_bullet_goes() -> None:
@@ -229,6 +247,10 @@ def test_a_bullet_concerns_the_requests_that_it_is_shown_to_and_those_of_its_too
     bullet = Bullet(id="b", content="x", domain="oslo", about="quote.date")
     book = Playbook(bullets=(bullet,))
     assert {each.tool for each in concerned(bullet, book, tasks)} == {"quote"}
+    dated = Bullet(id="d", content="x", domain="oslo", about="order.date")
+    of_it = concerned(dated, Playbook(bullets=(dated,)), drawn(80).tasks)
+    assert {each.tool for each in of_it} == {"order"}
+    assert all("date" in RecordedAnswer.loads(each.task.answer).arguments for each in of_it)
     other = replace(bullet, domain="lima")
     assert concerned(other, Playbook(bullets=(other,)), tasks) == []
     assert shown(book, replace(tasks[0].task, domain="general")) == (bullet,)
@@ -238,7 +260,7 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> No
     upstreams = {"mine": UpstreamSettings(base_url="http://llm.internal/v1", key_env="MINE")}
     env = {"MINE": "k1", "OPENAI_API_KEY": "k2", "ANTHROPIC_API_KEY": "k3"}
     ask = asker(Settings(upstreams=upstreams), environment=env)
-    assert isinstance(ask, ServedModel)
+    assert isinstance(ask, RecordedServer)
     request = drawn().tasks[0].request
 
     def key(url: str, upstream: str = "") -> str:
@@ -255,7 +277,7 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> No
 def test_a_model_that_somebody_names_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     over_http = asker(Settings(), model="openai:big@http://127.0.0.1:9/v1", environment={"OPENAI_API_KEY": "k"})
-    assert isinstance(over_http, ServedModel)
+    assert isinstance(over_http, RecordedServer)
     request = drawn().tasks[0].request
     aimed = over_http.aim(request)
     assert (aimed.model, aimed.base_url, over_http.key(aimed)) == ("big", "http://127.0.0.1:9/v1", "k")

@@ -16,8 +16,8 @@ from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.io.json_schema import schema_faults
 from journeyman.tasks.desk.world import compare
 from journeyman.tasks.recorded import (
+    FaultKind,
     NamedFault,
-    Problem,
     RecordedAnswer,
     RecordedVerifier,
     TaskKind,
@@ -70,7 +70,18 @@ def test_a_refusal_names_its_fields_and_what_they_should_be(text: str, faults: o
 
 @pytest.mark.parametrize(
     "text",
-    ["", "User not found", "503 service unavailable", "call: not a JSON object", "Error: gift card balance is not enough"],
+    [
+        "",
+        "User not found",
+        "503 service unavailable",
+        "call: not a JSON object",
+        "Error: gift card balance is not enough",
+        "Error: payment amount does not add up, total price is 375, but paid 299",
+        "Error: flight HAT030 not available on another day than 2024-05-13",
+        "Traceback (most recent call last):\n  File 'x.py', line 3\nAttributeError: a required attribute is missing",
+        "Your edit has new errors. Please retry.\nErrors:\n- E999\n\nData: a table whose rows are missing, nobody can tell why",
+        "cat: ./missing_colon.py: No such file or directory",
+    ],
 )
 def test_a_refusal_that_names_no_field_names_none(text: str) -> None:
     assert named_faults(text, "order", ARGUMENTS) == ()
@@ -120,8 +131,8 @@ CALL = RecordedAnswer(
     tool="order",
     arguments={"date": "5", "city": "Oslo", "items": [{"sku": "a", "n": 1}]},
     faults=(
-        NamedFault(argument="date", problem=Problem.VALUE, expected_value="05.09.2026"),
-        NamedFault(argument="city", problem=Problem.RENAMED, expected_name="place"),
+        NamedFault(argument="date", problem=FaultKind.VALUE, expected_value="05.09.2026"),
+        NamedFault(argument="city", problem=FaultKind.RENAMED, expected_name="place"),
     ),
 )
 RIGHT = {"date": "05.09.2026", "place": "Oslo", "items": [{"sku": "a", "n": 1}]}
@@ -159,7 +170,7 @@ def test_a_dozen_calls_are_no_way_to_be_right_with_one_of_them() -> None:
 
 
 def test_of_an_api_that_tells_of_one_fault_at_a_time_what_was_accepted_in_the_end_is_right() -> None:
-    fault = NamedFault(argument="date", problem=Problem.VALUE, expected_value="05.09.2026")
+    fault = NamedFault(argument="date", problem=FaultKind.VALUE, expected_value="05.09.2026")
     first = RecordedAnswer(kind=TaskKind.CALL, tool="order", arguments={"date": "5", "sku": "a b"}, faults=(fault,))
     mended = {"date": "05.09.2026", "sku": "a-b"}
     assert _value(first, "order", mended) == 0.0

@@ -78,11 +78,6 @@ class RecordedRequest:
         """What the user said, all of it."""
         return "\n\n".join(string(each["content"]) for each in self.messages if each["role"] == "user")
 
-    @property
-    def first(self) -> str:
-        """What the user said first."""
-        return next((string(each["content"]) for each in self.messages if each["role"] == "user"), "")
-
     def of_model(self, model: str, base_url: str) -> "RecordedRequest":
         """The same for another model, that is asked in the dialect of chat completions."""
         definitions = [tool_definition(each) for each in self.tools]
@@ -330,7 +325,7 @@ _LONGEST = 1024
 
 
 @dataclass(kw_only=True)
-class ServedModel:
+class RecordedServer:
     """Asks the server that answered then, in the dialect of then. Implements `AskAgain`."""
 
     deterministic: ClassVar[bool] = False
@@ -475,11 +470,12 @@ class NamedModel:
 
     async def __call__(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> Sequence[Step]:
         told = ModelRequest(messages=self._prompt(request, bullets), temperature=request.parameters.get("temperature"))
+        # One whose answers are always the same is on this machine, and costs nothing.
         reserved = self.budget.take(0.0 if self.model.deterministic else None)
-        cost = None
+        cost = 0.0 if self.model.deterministic else None
         try:
             reply = await self.model.complete(told)
-            cost = reply.cost
+            cost = cost if reply.cost is None else reply.cost
         finally:
             self.budget.paid(reserved, cost)
         call = ModelCall(

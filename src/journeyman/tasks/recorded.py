@@ -34,7 +34,7 @@ class TaskKind(StrEnum):
     """Nobody can say what would be right."""
 
 
-class Problem(StrEnum):
+class FaultKind(StrEnum):
     """What a refusal says of a field."""
 
     VALUE = "value"
@@ -54,7 +54,7 @@ class NamedFault:
 
     argument: str
     """A path with dots where it is within another."""
-    problem: Problem
+    problem: FaultKind
     expected_value: str | None = None
     """As the refusal writes it; `None` where it does not say."""
     expected_name: str | None = None
@@ -64,7 +64,7 @@ class NamedFault:
     @property
     def is_exact(self) -> bool:
         """Whether it tells what is right, and not only what is wrong."""
-        return self.problem is not Problem.VALUE or self.expected_value is not None or bool(self.allowed)
+        return self.problem is not FaultKind.VALUE or self.expected_value is not None or bool(self.allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class RecordedAnswer:
         try:
             told = json.loads(text)
             faults = tuple(
-                NamedFault(**{**each, "problem": Problem(each["problem"]), "allowed": tuple(each["allowed"])})
+                NamedFault(**{**each, "problem": FaultKind(each["problem"]), "allowed": tuple(each["allowed"])})
                 for each in told["faults"]
             )
             return cls(**{**told, "kind": TaskKind(told["kind"]), "faults": faults})
@@ -106,7 +106,7 @@ class RecordedAnswer:
 
     @property
     def expected_tool(self) -> str:
-        return next((each.expected_value or "" for each in self.faults if each.problem is Problem.TOOL), self.tool)
+        return next((each.expected_value or "" for each in self.faults if each.problem is FaultKind.TOOL), self.tool)
 
 
 # What an answer says: the calls that it asks for, which nobody makes.
@@ -198,7 +198,7 @@ def _of_call(answer: RecordedAnswer, call: AskedCall) -> list[str]:
         return ["arguments: no JSON object"]
     recorded, got = _flat(answer.arguments), _flat(call.arguments)
     repaired = None if answer.repaired is None else _flat(answer.repaired)
-    faults = [each for each in answer.faults if each.problem is not Problem.TOOL]
+    faults = [each for each in answer.faults if each.problem is not FaultKind.TOOL]
     wrong = [line for each in faults for line in _unmended(each, faults, recorded, got, repaired)]
     named = [name for each in faults for name in (each.argument, each.expected_name) if name]
     for path in dict.fromkeys((*recorded, *got)):
@@ -221,14 +221,14 @@ def _unmended(
     """What is left of one fault."""
     name, there = fault.argument, _below(got, fault.argument)
     match fault.problem:
-        case Problem.UNKNOWN:
+        case FaultKind.UNKNOWN:
             if there:
                 yield f"{name}: unknown field, and still there"
-        case Problem.RENAMED:
+        case FaultKind.RENAMED:
             new = fault.expected_name or ""
             if there:
                 yield f'{name}: expected under the name "{new}"'
-            valued = any(each.argument == new and each.problem is Problem.VALUE for each in faults)
+            valued = any(each.argument == new and each.problem is FaultKind.VALUE for each in faults)
             accepted = [_below(recorded, name), *([] if repaired is None else [_below(repaired, new)])]
             if not _below(got, new):
                 yield f"{new}: missing"
@@ -249,7 +249,7 @@ def _unmended_value(fault: NamedFault, there: Mapping[str, str], repaired: Mappi
     elif repaired:
         if there != repaired:
             yield _differs(name, repaired.get(""), got)
-    elif fault.problem is Problem.VALUE:
+    elif fault.problem is FaultKind.VALUE:
         yield f"{name}: refused, and nobody said what would be right"
 
 
@@ -301,6 +301,9 @@ _LINE = re.compile(rf"^[\s\-*•]*[\"'`]?({_PATH})[\"'`]?\s*:\s*(\S.*)$")
 _ON_TWO_LINES = re.compile(rf"^({_PATH})\n[ \t]+(\S)", re.MULTILINE)
 """As pydantic writes it."""
 _ENDING = re.compile(r"\s*\[type=.*$|\s*For further information visit.*$")
+_HEADING = re.compile(r":$|^\d+ (?:validation )?errors?\b", re.IGNORECASE)
+_SHORT = 60
+"""Characters of what is said of a field that nobody declared."""
 _UNKNOWN = re.compile(
     r"\b(?:unknown|unexpected|unrecogni[sz]ed|unsupported|undeclared|no such|extra|additional|invalid)\s+"
     r"(?:keyword\s+)?(?:arguments?|fields?|parameters?|propert(?:y|ies)|keys?|inputs?|attributes?)\b"
@@ -349,7 +352,7 @@ def named_faults(
         declared: The arguments that it is declared to have.
     """
     known = {*(arguments or ()), *declared}
-    found: dict[tuple[str, Problem], NamedFault] = {}
+    found: dict[tuple[str, FaultKind], NamedFault] = {}
     for name, said in _named(refusal, known):
         argument = _path(name)
         if not argument:
@@ -364,7 +367,7 @@ def _tool_fault(argument: str, said: str, tool: str, known: Collection[str]) -> 
     got, expected = _GOT.search(said), _EXPECTED.search(said)
     if argument not in ("name", "tool") or argument in known or expected is None or (got is not None and got[1] != tool):
         return None
-    return NamedFault(argument=argument, problem=Problem.TOOL, expected_value=expected[1])
+    return NamedFault(argument=argument, problem=FaultKind.TOOL, expected_value=expected[1])
 
 
 def _fault(argument: str, said: str) -> NamedFault:
@@ -372,9 +375,9 @@ def _fault(argument: str, said: str) -> NamedFault:
     before = said[: found.start()] if (found := _GOT.search(said)) else said
     expected = next((each[1] for each in [_EXPECTED.search(before)] if each), None)
     if _UNKNOWN.search(before):
-        renamed = Problem.UNKNOWN if expected is None else Problem.RENAMED
+        renamed = FaultKind.UNKNOWN if expected is None else FaultKind.RENAMED
         return NamedFault(argument=argument, problem=renamed, expected_name=expected)
-    problem = Problem.MISSING if _MISSING.search(before) else Problem.VALUE
+    problem = FaultKind.MISSING if _MISSING.search(before) else FaultKind.VALUE
     if allowed := _allowed(before):
         return NamedFault(argument=argument, problem=problem, allowed=allowed)
     return NamedFault(argument=argument, problem=problem, expected_value=expected)
@@ -402,15 +405,17 @@ def _named(refusal: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
             return
         refusal = _message(told)
     text = _ON_TWO_LINES.sub(r"\1: \2", _PREFIX.sub("", refusal.strip()))
-    for line in text.splitlines():
-        line = _ENDING.sub("", line).strip()
-        if line:
-            yield from _of_line(line, known)
+    lines = [line for each in text.splitlines() if (line := _ENDING.sub("", each).strip()) and not _HEADING.search(line)]
+    found = [list(_of_line(line, known)) for line in lines]
+    # What a program printed may hold anything; a refusal speaks of little else than faults.
+    if 2 * sum(map(bool, found)) >= len(lines):
+        yield from (each for of_line in found for each in of_line)
 
 
 def _of_line(line: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
     if (found := _LINE.match(line)) and _path(found[1]) and found[1].lower() not in _ALWAYS - set(known):
-        yield found[1], found[2]
+        if _path(found[1]) in known or _speaks_of_a_field(found[1], found[2]):
+            yield found[1], found[2]
         return
     names: list[str] = []
     for pattern in _OF_NAMED:
@@ -426,6 +431,13 @@ def _of_line(line: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
         names = several if len(several) == 1 else []
     for name in names:
         yield name, line
+
+
+def _speaks_of_a_field(name: str, said: str) -> bool:
+    """Whether a line is of a field, although no such argument was given or is declared."""
+    if name.endswith(("Error", "Exception", "Warning")):
+        return False
+    return _EXPECTED.search(said) is not None or (len(said) <= _SHORT and bool(_MISSING.search(said) or _UNKNOWN.search(said)))
 
 
 def _of_json(told: Any, known: Collection[str]) -> Iterator[tuple[str, str]]:

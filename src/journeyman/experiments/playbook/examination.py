@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from journeyman import models
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, Replayer, ServedModel
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, RecordedServer, Replayer
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
@@ -29,8 +29,10 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
 from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
 from journeyman.stores.registry import GateVerdict
-from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
+from journeyman.tasks.recorded import RecordedAnswer, RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
+_FEWEST_OF_ARGUMENT = 20
+"""Requests with an argument, below which a bullet on it is judged by all of its tool."""
 _FEWEST_FAR = 10
 """Groups of the far half, below which it tells nothing."""
 GENERAL = "general"
@@ -376,35 +378,49 @@ class Examination:
         """What becomes of the answers without each bullet that the baseline does not have, and the ids of those for which no
         calls are left."""
         known = {bullet.id for bullet in baseline.active}
-        new = [bullet for bullet in playbook.active if bullet.id not in known]
+        new = [bullet for bullet in playbook.active if bullet.id not in known] if len(playbook.active) > 1 else []
+        meant = {bullet.id: concerned(bullet, playbook, tasks)[: self.config.bullet_tasks] for bullet in new}
         left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
-        found, spared = list[LeftOut](), list[str]()
-        for bullet in new if len(playbook.active) > 1 else ():
-            meant = concerned(bullet, playbook, tasks)[: self.config.bullet_tasks]
-            calls = len(meant) * self.config.trials
+        found, spared = dict[str, LeftOut](), list[str]()
+        for bullet in new:
+            calls = len(meant[bullet.id]) * self.config.trials
             if left is not None and calls > left:
                 spared.append(bullet.id)
                 continue
             left = None if left is None else left - calls
-            whole = await answers.of(playbook, meant)
-            rest = await answers.of(without(playbook, {bullet.id}), meant)
-            evaluation = pair(results(whole), results(rest))
-            # However many bullets there are, a good one goes by chance no oftener.
-            low, high = interval_of(evaluation, self.config.alpha / len(new)) if evaluation.pairs else (-1.0, 1.0)
-            gain = evaluation.gain or 0.0
-            dropped = gain >= self.config.bullet_gain and low > 0
-            found.append(
-                LeftOut(
-                    bullet_id=bullet.id,
-                    content=bullet.content,
-                    tasks=evaluation.tasks,
-                    gain=gain,
-                    low=low,
-                    high=high,
-                    dropped=dropped,
-                )
-            )
-        return tuple(found), tuple(spared)
+            found[bullet.id] = await self._without(bullet, playbook, meant[bullet.id], answers)
+        # Beside a bullet that does harm another one may seem to: once the worst is gone, the others are looked at again.
+        rest, gone = playbook, set[str]()
+        for worst in sorted((each for each in found.values() if each.dropped), key=lambda each: -each.gain):
+            bullet = next(each for each in new if each.id == worst.bullet_id)
+            if gone:
+                calls = 2 * len(meant[bullet.id]) * self.config.trials
+                if left is not None and calls > left:
+                    found[bullet.id] = replace(worst, dropped=False)
+                    continue
+                left = None if left is None else left - calls
+                found[bullet.id] = await self._without(bullet, rest, meant[bullet.id], answers)
+            if found[bullet.id].dropped:
+                gone.add(bullet.id)
+                rest = without(playbook, gone)
+        return tuple(found.values()), tuple(spared)
+
+    async def _without(self, bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask], answers: "_Answers") -> LeftOut:
+        """What becomes of the answers without one bullet of a playbook."""
+        whole = await answers.of(playbook, tasks)
+        evaluation = pair(results(whole), results(await answers.of(without(playbook, {bullet.id}), tasks)))
+        # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
+        low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
+        gain = evaluation.gain or 0.0
+        return LeftOut(
+            bullet_id=bullet.id,
+            content=bullet.content,
+            tasks=evaluation.tasks,
+            gain=gain,
+            low=low,
+            high=high,
+            dropped=gain >= self.config.bullet_gain and low > 0,
+        )
 
 
 class _Answers:
@@ -471,11 +487,19 @@ def harm(found: LeftOut) -> str:
 
 def concerned(bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
     """The requests that a bullet of a playbook can change: that it is shown to, and of the tool that it is about where it names
-    one."""
-    tool = bullet.about.partition(".")[0]
+    one; of these alone the ones with the argument that it names, where there are enough of them."""
+    tool, _, argument = bullet.about.partition(".")
     told = [each for each in tasks if bullet in shown(playbook, each.task)]
-    of_tool = [each for each in told if each.tool == tool]
-    return sorted(of_tool or told, key=lambda each: _drawn_by(each.task.id))
+    of_tool = [each for each in told if each.tool == tool] or told
+    of_argument = [each for each in of_tool if argument and argument in _arguments(each)]
+    found = of_argument if len(of_argument) >= _FEWEST_OF_ARGUMENT else of_tool
+    return sorted(found, key=lambda each: _drawn_by(each.task.id))
+
+
+def _arguments(task: RecordedTask) -> set[str]:
+    """The arguments that a recorded call was made with, or that its refusal named."""
+    answer = RecordedAnswer.loads(task.task.answer)
+    return {*answer.arguments, *(fault.argument for fault in answer.faults)}
 
 
 def halves(tasks: Sequence[RecordedTask]) -> tuple[list[RecordedTask], list[RecordedTask]]:
@@ -517,11 +541,11 @@ def asker(
     if parsed is None or parsed.kind not in models.OVER_HTTP:
         if parsed is not None:
             return NamedModel(models.load(model), budget=budget)
-        return ServedModel(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
+        return RecordedServer(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
     client = models.load(model)
     url = str(getattr(client, "base_url", models.HOME))
     key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
-    return ServedModel(
+    return RecordedServer(
         key=lambda _: key,
         aim=lambda request: request.of_model(parsed.rest, url),
         name=client.name,

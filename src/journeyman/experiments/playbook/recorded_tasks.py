@@ -166,8 +166,9 @@ def _drawn(attempt: AttemptEvidence, cluster: str, far: bool, corrections: Mappi
 
 
 def _id(kind: TaskKind, domain: str, request: RecordedRequest) -> str:
-    """By the words that the conversation begins with and the tools: the same request is the same task, whoever sent it."""
-    said = json.dumps([kind.value, domain, content(request.first), list(request.tools)], sort_keys=True, default=str)
+    """By the words of the conversation up to there and the tools: the same request is the same task, whoever sent it."""
+    words = [content(str(each["content"])) for each in request.messages if each["role"] != "system"]
+    said = json.dumps([kind.value, domain, words, list(request.tools)], sort_keys=True, default=str)
     return f"{kind.value}-{hashlib.sha256(said.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
