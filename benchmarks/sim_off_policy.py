@@ -5,8 +5,8 @@
 
 Each line is a log of decisions between two workers that succeed equally often, of which the policy that always takes the second
 is evaluated. At most 2.5 % of logs may call it better and as many worse, and the interval of its value holds the truth in 93 %
-and more. What is at 2.5 % is now and then at 2.9 % of 2,000 logs: a line that is beyond a bar is drawn anew, ten times as many
-logs with other seeds, and these alone count. Two standard errors are allowed for. The exit code is 1 when a line is beyond that.
+and more. What is at 2.5 % is now and then at 2.9 % of 2,000 logs: a line beyond a bar is drawn anew, ten times as many logs
+with other seeds, and these alone count. Two standard errors are allowed for. The exit code is 1 when a line is beyond that.
 """
 
 import argparse

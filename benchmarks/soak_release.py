@@ -19,6 +19,7 @@ that, and a rollback, are the only ways from one arm to another. Exit code 1 whe
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -34,6 +35,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -130,10 +132,18 @@ def arms_and_rollback(folder: Path, server: Cluster | None, given: argparse.Name
 
 def _rolled_back(made: Site, canaries: Sequence[str], plain: Sequence[Seen], before: Traffic) -> Iterator[Bar]:
     count = len(made.seen())
-    todo = [Job(number / 1200, canaries[number % len(canaries)], 5, number % 2) for number in range(1200)]
-    clients = Clients(made.gateways, todo, seconds=12)
+    over = threading.Event()
+
+    def going() -> Iterator[Job]:
+        # The command takes as long as the machine is busy.
+        for number in takewhile(lambda _: not over.is_set(), itertools.count()):
+            yield Job(number / 100, canaries[number % len(canaries)], 5, number % 2)
+
+    clients = Clients(made.gateways, going(), seconds=1)
     time.sleep(2)
     made.says("rollback")
+    time.sleep(5)
+    over.set()
     clients.join()
     with open_rollouts(made.store) as store:
         rollout = store.rollout(ID)
