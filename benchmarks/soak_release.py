@@ -272,7 +272,7 @@ def _rows(made: Site, statement: str) -> list[Any]:
 
 
 def kills(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Iterator[Bar]:
-    sessions, seconds, count = (200, 10.0, 4) if given.quick else (2000, 120.0, 20)
+    sessions, seconds, count = (400, 20.0, 4) if given.quick else (2000, 120.0, 20)
     todo = jobs(random.Random(given.seed), sessions, 3, spread=0.2, words=True)
     calm, *_ = _run(folder / "calm", server, given, todo, seconds / 2, lambda *_: None)
     chance = random.Random(f"{given.seed} kills")
@@ -488,7 +488,7 @@ def _piece(name: str, folder: Path, server: Cluster | None, given: argparse.Name
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two minutes: arms and kills alone, with fewer sessions")
+    parser.add_argument("--quick", action="store_true", help="three minutes: arms and kills alone, with fewer sessions")
     parser.add_argument("--store", choices=("sqlite", "postgres"), action="append", help="one alone")
     parser.add_argument("--only", choices=tuple(PIECES), action="append", help="may be said several times")
     parser.add_argument("--seed", type=int, default=1)
