@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
+from journeyman.serving.releases import assignment
 from journeyman.serving.releases.assignment import Assigner, DegradedSessions
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
@@ -273,7 +274,10 @@ async def test_what_a_server_lost_when_it_crashed_it_is_told_again() -> None:
 
 @pytest.mark.service
 @pytest.mark.postgres
-async def test_whom_one_gateway_served_while_the_server_was_gone_another_does_not_draw_as_soon_as_it_is_back() -> None:
+async def test_nobody_is_drawn_in_the_first_seconds_after_a_server_was_gone_and_whoever_was_before_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment, "_SETTLING_SECONDS", 2.0)
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
         folder.chmod(0o755)
@@ -283,16 +287,21 @@ async def test_whom_one_gateway_served_while_the_server_was_gone_another_does_no
             pytest.skip(str(why))
         url = held.enter_context(server.database())
         one, other = (held.enter_context(assigner(partial(open_rollouts, url))) for _ in range(2))
-        for each in (one, other):
-            await each.arm(at(1.0), "before")
-        # Nothing to be told again, so that neither looks after the server by itself.
-        one._writer._lately.clear()
-        one._writer._waiting.put(None)
+        before = [await each.arm(at(1.0), f"before {number}") for number, each in enumerate((one, other))]
         server.stop()
-        assert (await other.arm(at(1.0), "s")).arm == PRODUCTION
         server.start()
+        # By another gateway, which was killed before it could tell, "s" may have been served production meanwhile.
         where = await one.arm(at(1.0), "s")
         assert (where.arm, where.counts) == (PRODUCTION, False)
+        # What stood in the store holds.
+        assert [await each.arm(at(1.0), f"before {1 - number}") for number, each in enumerate((one, other))] == before[::-1]
+        assert one.degraded == 1
+        await asyncio.sleep(2.1)
+        later = await one.arm(at(1.0), "later")
+        assert (later.arm, later.counts) == ("canary", True)
+        assert await one.arm(at(1.0), "s") == where
+        with open_rollouts(url) as store:
+            assert store.assigned("r1", where.unit) is not None
 
 
 async def test_requests_of_one_session_that_come_at_once_are_told_the_same(tmp_path: Path) -> None:

@@ -44,8 +44,9 @@ _RETRY_SECONDS = 0.1
 _LATELY_SECONDS = 10.0
 """A server that crashed may have lost what it was told within these."""
 
-_OTHERS_SECONDS = 0.4
-"""For which a server that was gone has to be back before anybody is drawn: others tell it first whom they served meanwhile."""
+_SETTLING_SECONDS = 5.0
+"""For which a server that was gone has to be back before anybody is drawn again: by then other gateways have told it whom they
+served meanwhile, those too that were killed and started again."""
 
 _Wanted = tuple[Assignment, "Future[Assignment]"]
 
@@ -155,6 +156,7 @@ class AssignmentWriter:
         self._tried = threading.Event()
         self._lately: deque[tuple[float, Assignment]] = deque()
         self._connections = 0
+        self._was_lost, self._settled_at = False, 0.0
         self.is_away = False
         """Whether the store did not answer when it was last tried, which is done over and over."""
         self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
@@ -200,7 +202,7 @@ class AssignmentWriter:
             try:
                 kept = self._tried_long(unsaid, [wanted for wanted, _ in going])
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
-                self.is_away = True
+                self.is_away = self._was_lost = True
                 for _, future in going:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
                 self._over.wait(_RETRY_SECONDS)
@@ -252,15 +254,20 @@ class AssignmentWriter:
             self._remember(store.assign(unsaid[:AT_ONCE]))
             self._said.update((each.rollout_id, each.unit) for each in unsaid[:AT_ONCE])
             del unsaid[:AT_ONCE]
-        kept = store.assign(wanted)
-        if store.connections != self._connections:
-            if self._connections and not store.in_order:
-                self._over.wait(_OTHERS_SECONDS)
+        began, kept = monotonic(), store.assign(wanted)
+        is_new = store.connections != self._connections
+        if is_new:
             # The server may have crashed since: what it was told last, without waiting for its disk, is told again.
             lately = [each for _, each in self._lately]
             for begin in range(0, len(lately), AT_ONCE):
                 store.assign(lately[begin : begin + AT_ONCE])
-            self._connections, kept = store.connections, store.assign(wanted)
+        if not store.in_order and ((is_new and self._connections) or self._was_lost or monotonic() - began > _LONGEST_SECONDS):
+            self._settled_at = monotonic() + _SETTLING_SECONDS
+        if monotonic() < self._settled_at and wanted:
+            pairs = zip(wanted, kept, strict=True)
+            store.assign([each._replace(arm=PRODUCTION, why=DEGRADED) for each, now in pairs if each.at == now.at])
+            kept = store.assign(wanted)
+        self._connections, self._was_lost = store.connections, False
         self._remember(kept)
         return kept
 
@@ -356,7 +363,9 @@ class Assigner:
     async def _kept(self, wanted: Assignment) -> SessionArm:
         if not self._writer.is_away:
             with suppress(StoreError, TimeoutError):
-                return _arm(await self._written(wanted))
+                kept = await self._written(wanted)
+                self.degraded += kept.why == DEGRADED and kept.at == wanted.at
+                return _arm(kept)
         self.degraded += 1
         served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
         self._writer.tell(served)
