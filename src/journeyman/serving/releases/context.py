@@ -331,7 +331,6 @@ def _unit(kind: bytes, of: bytes) -> bytes:
 # The splice: a text put into a body by one edit.
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_BLANKS = frozenset(" \t\n\r")
 _DECODER = json.JSONDecoder()
 _TEXTS = ("text", "input_text")
 _SYSTEM = ("system", "developer")
@@ -591,7 +590,5 @@ def _walk(text: str, start: int, brackets: str, each: Callable[[int], int]) -> i
 
 
 def _behind_space(text: str, at: int) -> int:
-    if text[at : at + 1] not in _BLANKS:
-        return at
     found = _SPACE.match(text, at)
     return found.end() if found is not None else at
