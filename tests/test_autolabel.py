@@ -149,3 +149,33 @@ def test_before_it_can_tell_anything_it_asks_for_traces_that_differ(store: Trace
     assert autolabel.most_telling(labeler, [], [], 5) == []
     twins = [RUNS[0]] * 5 + [RUNS[1]]
     assert RUNS[1] in autolabel.most_telling(AutoLabeler(labeler.model), [], twins, 2)
+
+
+def seat(number: int, booked: int, task: str, *, label: bool | None = None) -> Trace:
+    """An attempt at a request that recurs."""
+    book = ToolCall(tool="book", arguments=f'{{"seat": {booked}}}', result="booked")
+    return replace(run(number, errors=0), id=f"s{number}", task_id=task, steps=(book,), label=label)
+
+
+def test_a_person_is_asked_first_where_attempts_at_one_request_did_different_things() -> None:
+    agreed = [seat(number, 1, "agreed") for number in range(3)]
+    mixed = [seat(10, 1, "mixed"), seat(11, 1, "mixed"), seat(12, 2, "mixed")]
+    scattered = [seat(20 + number, number, "scattered") for number in range(3)]
+    asked = autolabel.contested([], [*agreed, *scattered, *mixed])
+    assert [trace.id for trace in asked[:2]] == ["s10", "s12"]
+    assert {trace.id for trace in asked[2:]} == {"s20", "s21", "s22"}
+
+
+def test_where_a_right_attempt_is_known_the_one_that_did_something_else_is_asked_for_at_once() -> None:
+    known = [seat(30, 5, "known", label=True)]
+    same, other = seat(31, 5, "known"), seat(32, 6, "known")
+    asked = autolabel.contested(known, [seat(10, 1, "mixed"), seat(11, 1, "mixed"), seat(12, 2, "mixed"), same, other])
+    assert [trace.id for trace in asked] == ["s32", "s10", "s12"]
+
+
+def test_what_makes_a_contrast_comes_before_what_is_telling_and_nothing_comes_twice(store: TraceStore) -> None:
+    store.add([seat(10, 1, "mixed"), seat(11, 1, "mixed"), seat(12, 2, "mixed")])
+    asked = autolabel.ask(store, autolabel.teach(store), 10)
+    assert {trace.id for trace in asked[:2]} & {"s10", "s11"}
+    assert "s12" in {trace.id for trace in asked[:2]}
+    assert len({trace.id for trace in asked}) == 10

@@ -12,6 +12,8 @@ from journeyman.core.playbook import (
     Batch,
     Bullet,
     Delta,
+    Evidence,
+    Hold,
     Lock,
     Merge,
     MoveTo,
@@ -41,6 +43,8 @@ BULLETS = st.builds(
     harmful=COUNTS,
     locked=st.booleans(),
     retired=st.sampled_from(["", "", "old"]),
+    held=st.sampled_from(["", "", "it names money"]),
+    expires_at=st.sampled_from(["", "2026-06-01"]),
     provenance=st.builds(Provenance, tasks=TASKS),
 )
 DELTAS: st.SearchStrategy[Delta] = st.one_of(
@@ -51,6 +55,15 @@ DELTAS: st.SearchStrategy[Delta] = st.one_of(
     st.builds(Merge, kept=IDS, gone=st.lists(IDS, max_size=3).map(tuple)),
     st.builds(Retire, bullet_id=IDS, reason=st.sampled_from(["", "wrong", "worse"])),
     st.builds(Lock, bullet_id=IDS, locked=st.booleans()),
+    st.builds(Hold, bullet_id=IDS, reason=st.sampled_from(["", "", "it's money", "checks"]), by=st.sampled_from(["", "ada"])),
+    st.builds(
+        Evidence,
+        bullet_id=IDS,
+        traces=TASKS,
+        trace_count=COUNTS,
+        principals=COUNTS,
+        expires_at=st.sampled_from(["", "2026-07-01"]),
+    ),
     st.builds(MoveTo, bullet_id=IDS, stage=st.sampled_from([None, Stage.PRODUCTION]), domain=st.one_of(st.none(), DOMAINS)),
     st.builds(MoveTo, bullet_id=IDS, stage=st.sampled_from([Stage.SHADOW, Stage.PRODUCTION]), by_gate=st.just(True)),
 )
@@ -228,6 +241,35 @@ def test_a_person_locks_the_words_and_the_gate_decides_on_the_stage(was: Stage, 
     assert (moved.stage, moved.locked, moved.content) == (stage, True, A.content)
     with pytest.raises(PlaybookError, match="it decides on the stage alone"):
         MoveTo(bullet_id="b-1", stage=stage, domain="rome", by_gate=True)
+
+
+@given(PLAYBOOKS, LISTS)
+def test_nothing_but_a_person_s_word_lets_what_is_held_be_shown(playbook: Playbook, deltas: list[Delta]) -> None:
+    approved = {delta.bullet_id for delta in deltas if isinstance(delta, Hold) and not delta.reason}
+    held = {delta.bullet_id for delta in deltas if isinstance(delta, Hold) and delta.reason}
+    merged = playbook.apply(batch(*deltas))
+    active = {bullet.id for bullet in merged.active}
+    assert not active & {bullet.id for bullet in playbook.bullets if bullet.held and bullet.id not in approved - held}
+    locked = {bullet.id for bullet in merged.bullets if bullet.locked}
+    assert active & held <= locked
+    assert {bullet.id for bullet in merged.bullets if not bullet.retired} == active | {bullet.id for bullet in merged.held}
+
+
+def test_held_and_approved_in_one_batch_is_held_and_a_held_bullet_takes_nothing_from_an_active_one() -> None:
+    playbook = Playbook(bullets=(A, replace(B, held="it names money")))
+    both = (Hold(bullet_id="b-1"), Hold(bullet_id="b-1", reason="it's odd"))
+    assert [bullet.id for bullet in playbook.apply(batch(*both)).held] == ["b-1", "b-2"]
+    assert playbook.apply(batch(Merge(kept="b-2", gone=("b-1",)), Merge(kept="b-1", gone=("b-2",)))).bullets == playbook.bullets
+    born = (Add(bullet=replace(A, id="b-3")), Add(bullet=replace(A, id="b-3", held="checks")))
+    assert playbook.apply(batch(*born)).held[-1].id == "b-3"
+
+
+def test_evidence_replaces_what_stood_behind_a_bullet_and_leaves_the_rest() -> None:
+    start = replace(A, provenance=Provenance(run="r", tasks=("t1",), traces=("x",), trace_count=9, principals=4, evidence="e"))
+    told = Evidence(bullet_id="b-1", traces=("y",), trace_count=5, principals=3, expires_at="2026-06-01")
+    bullet = only(Playbook(bullets=(start,)).apply(batch(told)))
+    assert bullet.provenance == replace(start.provenance, traces=("y",), trace_count=5, principals=3)
+    assert (bullet.expires_at, bullet.version) == ("2026-06-01", 1)
 
 
 @pytest.mark.parametrize("count", ["shown", "cited", "helpful", "harmful"])

@@ -1,12 +1,14 @@
 """`journeyman dataset`: sets of rows are built, shown and checked."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from journeyman.cli import main
+from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.stores.traces import open_traces
 from journeyman.tracing.importers.jsonl import line
 from tests.optimizers.weights.data.attempts import answered, attempt
@@ -136,3 +138,51 @@ def test_a_bad_row_is_named_by_its_line(capsys: pytest.CaptureFixture[str], here
     for command in ("check", "show"):
         assert "rows.jsonl:2 has neither" in refused(capsys, command, "rows.jsonl")
     assert "is not there" in refused(capsys, "check", "missing.jsonl")
+
+
+ORDER = {"type": "object", "properties": {"date": {"type": "string"}}, "required": ["date"]}
+
+
+def refused_order(at: int, **more: Any) -> Trace:
+    """An order whose date an API refused, as the gateway records it."""
+    told = json.dumps([{"type": "function", "function": {"name": "order", "parameters": ORDER}}])
+    call = ModelCall(
+        model="clerk",
+        prompt="",
+        reply="",
+        messages=(Message(role="user", text=f"Please send {at} mugs"),),
+        id=f"call{at}",
+        raw={"dialect": "openai.chat", "request": {"tools": ["order"], **more}, "tools": told, "base_url": "http://h/v1"},
+    )
+    said = 'Error: date: expected "05.09.2026", got "5"'
+    tool = ToolCall(tool="order", arguments='{"date": "5"}', result=said, ok=False, id=f"tool{at}", parent=call.id)
+    when = datetime(2026, 1, 1, 0, at, tzinfo=UTC)
+    return Trace(id=f"order{at}", task_id="", candidate_id="base", started_at=when, steps=(call, tool), source="gateway")
+
+
+def test_recorded_requests_become_tasks_and_what_cannot_be_asked_again_is_counted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_traces(".journeyman/journeyman.db") as traces:
+        traces.add([*(refused_order(at) for at in range(3)), refused_order(3, tool_choice="required")])
+    assert main(["dataset", "from-traces", "--output", "tasks.jsonl", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tasks"], found["traces"], found["kinds"]) == (3, 4, {"call": 3})
+    assert found["left_out"] == {"requests whose tool was forced by tool_choice": 1}
+    rows = [json.loads(line) for line in Path("tasks.jsonl").read_text().splitlines()]
+    assert rows[0]["messages"] == [{"role": "user", "content": "Please send 0 mugs"}]
+    assert rows[0]["answer"]["faults"][0]["expected_value"] == "05.09.2026"
+    assert {row["trace"] for row in rows} == {"order0", "order1", "order2"}
+    assert len({row["id"] for row in rows}) == 3
+
+
+def test_tasks_that_would_be_drawn_are_told_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_traces(".journeyman/journeyman.db") as traces:
+        traces.add([refused_order(0)])
+    assert main(["dataset", "from-traces", "--output", "tasks.jsonl", "--dry-run"]) == 0
+    assert "1 task of 1 trace: 1 call (nothing was written)" in capsys.readouterr().err
+    assert not Path("tasks.jsonl").exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from journeyman.core.playbook import Bullet, Playbook, Provenance
+from journeyman.core.playbook import Bullet, BulletOrigin, Playbook, Provenance
 from journeyman.core.release import Stage
 
 DATA = Path(__file__).parents[1] / "data"
@@ -37,7 +37,19 @@ BULLETS = st.builds(
     support=COUNTS,
     locked=st.booleans(),
     retired=TEXT,
-    provenance=st.builds(Provenance, run=TEXT, tasks=st.lists(TEXT, max_size=2).map(tuple), model=TEXT),
+    held=TEXT,
+    expires_at=TEXT,
+    provenance=st.builds(
+        Provenance,
+        run=TEXT,
+        tasks=st.lists(TEXT, max_size=2).map(tuple),
+        model=TEXT,
+        origin=st.sampled_from(["", *BulletOrigin]),
+        traces=st.lists(TEXT, max_size=2).map(tuple),
+        trace_count=COUNTS,
+        principals=COUNTS,
+        evidence=TEXT,
+    ),
     created_at=TEXT,
     updated_at=TEXT,
     version=st.integers(1, 3),

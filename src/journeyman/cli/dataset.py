@@ -12,9 +12,10 @@ import click
 
 from journeyman.cli.console import bar, say, say_some, write
 from journeyman.cli.shared import emit, json_option, options_named, store_option
-from journeyman.cli.trace_filters import filters, query
+from journeyman.cli.trace_filters import filters, opened, query
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
+from journeyman.io.atomic import atomic_write, encoded
 from journeyman.io.files import check_writable, sha256
 from journeyman.stores.traces.base import Query
 
@@ -86,6 +87,9 @@ def command() -> None:
     help="Mean from which an attempt is good that neither a person nor a check judged.",
 )
 @click.option("--auto-labels", is_flag=True, help="Take the auto-labeler's word where there is no other.")
+@click.option(
+    "--calls", is_flag=True, help="Where nobody judged: calls that a tool refused as bad, what it took instead as good."
+)
 @click.option(
     "--balance",
     type=click.Choice(("none", "undersample", "oversample", "weights")),
@@ -226,6 +230,42 @@ def planner(as_json: bool, **given: Any) -> None:
         _show_prepared(prepared)
         say("nothing was written" if given["dry_run"] else f"wrote {output}")
     emit({**prepared.json(), "output": None if given["dry_run"] else str(output)}, as_json=as_json)
+
+
+@command.command("from-traces")
+@click.option("--output", type=_FILE, required=True, metavar="FILE", help="Write here, a task a line.")
+@filters
+@click.option("--dry-run", is_flag=True, help="Say what there would be, and write nothing.")
+@store_option
+@json_option
+def from_traces(output: Path, as_json: bool, dry_run: bool, store: str | None, **given: Any) -> None:
+    """Draw tasks from recorded attempts: requests that can be asked again, and of which it is known what would be right.
+
+    No tool is run, and no model asked. A tool call whose refusal names its fields is a task of the kind `call`, one that was
+    accepted `accepted`; a single answer that truth, a person or a check calls right is `answered`; of a `form` only its schema
+    is known. What cannot be asked again is left out and counted.
+
+    \b
+    Example:
+      journeyman dataset from-traces --output tasks.jsonl --agent desk --last 30d
+    """
+    from journeyman.experiments.playbook.recorded_tasks import draw
+    from journeyman.tracing.evidence import evidence_of
+
+    if not dry_run:
+        check_writable(output)
+    with opened(store) as traces:
+        drawn = draw([evidence_of(trace) for trace in traces.traces(query(given))])
+    if not dry_run:
+        with atomic_write(output) as part:
+            part.write_bytes(encoded("".join(f"{json.dumps(each.json(), ensure_ascii=False)}\n" for each in drawn.tasks)))
+    if not as_json:
+        say(*(f"{count} {why}: left out" for why, count in drawn.left_out.items()))
+        kinds = ", ".join(f"{count} {kind}" for kind, count in drawn.kinds.items()) or "none"
+        said = f"{counted(len(drawn.tasks), 'task')} of {counted(drawn.attempts, 'trace')}: {kinds}"
+        say(f"{said} (nothing was written)" if dry_run else f"{said}; in {output}")
+    told = {"tasks": len(drawn.tasks), "traces": drawn.attempts, "kinds": dict(drawn.kinds), "left_out": dict(drawn.left_out)}
+    emit({**told, "output": None if dry_run else str(output), "dry_run": dry_run}, as_json=as_json)
 
 
 def _source(given: Mapping[str, Any]) -> "TraceSource":

@@ -109,7 +109,7 @@ class Sitting:
 @click.option("--who", metavar="NAME", help="Whose word it is.  [default: $JOURNEYMAN_USER, else who is logged in]")
 @click.option("--others", is_flag=True, help="The ones, too, that others have labelled and WHO has not: to see if you agree.")
 @click.option("--agreement", is_flag=True, help="Say how far the people who labelled agree, and ask nothing.")
-@click.option("--telling", is_flag=True, help="Ask first for the labels that an auto-labeler would learn most from.")
+@click.option("--telling", is_flag=True, help="Ask first for the labels that teach most: see the text above.")
 @filters
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Ask about so many at most.")
 @reading
@@ -132,6 +132,9 @@ def label(  # noqa: PLR0913 - a parameter an option
     f the whole of it, u undo, q quit. Where there is no terminal, the same letters are read from stdin, a line each. Every word
     is kept at once, with who said it and when; of one person the latest word holds. --who ground-truth tells what turned out
     later and goes before every person; --who end-user tells what those who were served said, and goes behind checks.
+
+    --telling asks first where attempts at one request did different things, one of each kind: a right and a wrong one side by
+    side show what went wrong. After them come the traces that an auto-labeler would learn most from.
 
     \b
     Examples:

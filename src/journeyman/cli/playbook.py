@@ -1,32 +1,37 @@
 """`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, say, short
+from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.core.playbook import Batch, Bullet, Delta, Lock, Playbook, Retire, normalised
+from journeyman.core.playbook import Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
-
-if TYPE_CHECKING:
-    from journeyman.optimizers.playbook.journal import Entry
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
 _READABLE = ("journeyman", "ace", "ace-framework", "cheatsheet")
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    lines={
+        "why": "Say where a bullet came from, what stands behind it, and what became of it.",
+        "approve": "Let held bullets be shown to agents.",
+        "reject": "Retire held bullets: a person does not want them.",
+    },
+    homes={name: f"playbook_review:{name}" for name in ("why", "approve", "reject")},
+)
 def command() -> None:
     """Look at playbooks, compare them, and bring them in and out.
 
@@ -67,14 +72,18 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
         rivals.setdefault(one, []).append(other)
         rivals.setdefault(other, []).append(one)
     bullets = [bullet for bullet in playbook.bullets if (retired or not bullet.retired) and domain in (None, bullet.domain)]
-    counts = {"active": len(playbook.active), "retired": len(playbook.bullets) - len(playbook.active)}
+    counts = {"active": len(playbook.active), "held": len(playbook.held)}
+    counts["retired"] = len(playbook.bullets) - sum(counts.values())
     if not as_json:
+        held = f", {counts['held']} held" if counts["held"] else ""
         apart = f", {len(found)} contradictions" if found else ""
-        title = f"{file}: {counted(counts['active'], 'bullet')}, {counts['retired']} retired{apart}"
+        title = f"{file}: {counted(counts['active'], 'bullet')}{held}, {counts['retired']} retired{apart}"
         if bullets:
             _show_bullets(bullets, rivals, title)
         else:
             click.echo(f"{title}. There is nothing to show{'' if domain is None else f' of the domain {domain}'}.")
+        if held:
+            say(f"held bullets wait for a person: journeyman playbook why {file} ID, then approve or reject")
     chosen = {bullet.id for bullet in bullets}
     rows = [{**row, "conflicts": rivals.get(row["id"], [])} for row in bullets_json(playbook) if row["id"] in chosen]
     emit({"file": file, **counts, "conflicts": [list(pair) for pair in found], "bullets": rows}, as_json=as_json)
@@ -303,10 +312,10 @@ def log(file: Path, as_json: bool) -> None:
     Example:
       journeyman playbook log playbooks/oslo.json
     """
-    from journeyman.optimizers.playbook.edit import revisions
+    from journeyman.optimizers.playbook.edit import change_of, revisions, time_of
 
     entries = revisions(file)
-    changes = [(entry.revision, _time_of(entry), _change_of(entry), entry.hash) for entry in entries]
+    changes = [(entry.revision, time_of(entry), change_of(entry), entry.hash) for entry in entries]
     if not as_json:
         columns = (Column(name="revision"), Column(name="when", words=True), Column(name="what", words=True, wraps=True))
         console.table(columns, [(str(revision), at or "", what) for revision, at, what, _ in changes])
@@ -391,7 +400,8 @@ def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]]
     stages = {bullet.stage for bullet in bullets}
     rows = []
     for bullet in bullets:
-        marks = [f"retired: {bullet.retired}"] * bool(bullet.retired) + ["locked"] * bullet.locked
+        marks = [f"retired: {bullet.retired}"] if bullet.retired else [f"held: {bullet.held}"] * bool(bullet.held)
+        marks += ["locked"] * bullet.locked
         marks += [f"contradicts {other}" for other in rivals.get(bullet.id, ())]
         # What is the same for all is said once, below the table.
         section = [bullet.domain] * (len(domains) > 1) + [bullet.section] + [bullet.stage.value] * (len(stages) > 1)
@@ -405,22 +415,7 @@ def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]]
         Column(name="votes", words=True),
         Column(name="shown"),
     )
-    styles = ["dim" if bullet.retired else "yellow" if rivals.get(bullet.id) else None for bullet in bullets]
+    styles = ["dim" if b.retired else "magenta" if b.held else "yellow" if rivals.get(b.id) else None for b in bullets]
     console.table(columns, rows, title=title, styles=styles)
     same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
     click.echo(", ".join(["votes: helpful, harmful and confidence", *same]))
-
-
-def _time_of(entry: "Entry") -> str | None:
-    return None if isinstance(entry.change, Playbook) else entry.change.at or None
-
-
-def _change_of(entry: "Entry") -> str:
-    """An entry of a journal in a few words."""
-    change = entry.change
-    if isinstance(change, Playbook):
-        return f"begun with {counted(len(change.bullets), 'bullet')}"
-    if isinstance(change, Batch):
-        kinds = Counter(type(delta).__name__.casefold() for delta in change.deltas)
-        return f"{change.id}: " + (", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing")
-    return f"revision {change.revision} brought back"

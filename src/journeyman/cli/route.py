@@ -125,6 +125,7 @@ def anchors(as_json: bool, **given: Any) -> None:
     metavar="[URL]",
     help="Learn from what the store has recorded and somebody judged.",
 )
+@click.option("--from", "source", type=click.Choice(("traces",)), help="Learn from the project's recorded traces, as --store.")
 @click.option("--objective", default="quality", show_default=True, metavar="WORDS", help='Such as "quality - 20*cost".')
 @together(*_BOUNDS)
 @click.option("--safe", metavar="MODEL", help="Who answers requests of an unknown kind.  [default: the best single one]")
@@ -159,9 +160,12 @@ def train(as_json: bool, dry_run: bool, **given: Any) -> int:
     Examples:
       journeyman train router --outcomes outcomes.jsonl --objective "quality - 20*cost"
       journeyman train router --outcomes outcomes.jsonl --objective "quality where cost <= 0.002" --embedder sentence
+      journeyman train router --from traces --objective "quality - 20*cost"
       journeyman train router --store --objective "-cost where quality >= 0.9" --target-stage production
       journeyman train router --outcomes outcomes.jsonl --prices prices.json --assume-output-tokens 250 --dry-run
     """
+    if given.pop("source") and given["store"] is None:
+        given["store"] = ""
     with options_named():
         result = _train(given, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)

@@ -16,12 +16,12 @@ from journeyman.core.errors import InputError, ReleaseError, SettingError
 if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
     from journeyman.experiments.compare import EvaluationReport
-    from journeyman.experiments.playbook.config import TrainingConfig
     from journeyman.experiments.settings import RecordSettings
+    from journeyman.io.config import Config
     from journeyman.serving.releases.control import Person
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
-_Training = TypeVar("_Training", bound="TrainingConfig")
+_Settings = TypeVar("_Settings", bound="Config")
 
 
 def together(*several: Callable[[_Made], _Made]) -> Callable[[_Made], _Made]:
@@ -98,7 +98,7 @@ PLANS_AT_ONCE = 4
 """While planners learn and are examined live."""
 
 
-def settled(kind: type[_Training], options: Mapping[str, Any]) -> _Training:
+def settled(kind: type[_Settings], options: Mapping[str, Any]) -> _Settings:
     """The options as settings of a training; those not given are the project's, or their defaults."""
     from journeyman.experiments import settings
     from journeyman.models import KEY

@@ -6,15 +6,20 @@ What stands in a trace was written by anybody: nothing in it is taken for markup
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from journeyman.cli import console
-from journeyman.cli.console import Column, duration, minute, number, plain, short
-from journeyman.core.format import money
+from journeyman.cli.console import Column, duration, minute, named_columns, number, plain, say, short
+from journeyman.core.format import counted, money
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 from journeyman.stores.traces.base import AUTO, Given, Label, Statistics, StatisticsGroup, ToolStatistics, TraceSummary
 from journeyman.tracing.base import NO_TIME
+
+if TYPE_CHECKING:
+    from journeyman.rewards.calibration import IntervalEstimate
+    from journeyman.rewards.signal_examination import JudgeFinding, SignalFinding, SignalReport
 
 _LONG = 2_000
 """Characters of a message that are shown unless all was asked for."""
@@ -220,6 +225,53 @@ def show_statistics(found: Statistics) -> None:
         console.table([Column(name="tool", words=True), *columns], map(_tool_row, found.tools))
     if found.all.unpriced or found.all.uncounted:
         click.echo(f"+ more: {found.all.unpriced} calls have no price, {found.all.uncounted} were not counted")
+
+
+def show_signals(report: "SignalReport") -> None:
+    """Each signal in a line, then each judge."""
+    columns = [
+        Column(name="signal", words=True, least=24),
+        Column(name="of a", spare=2, words=True, least=7),
+        Column(name="fires"),
+        Column(name="AUC for failure"),
+        Column(name="failed if it fires", spare=3),
+        Column(name="failed if not", spare=4),
+        Column(name="vote"),
+        Column(name="why", words=True, wraps=True, least=30),
+    ]
+    console.table(columns, [_signal_row(found) for found in report.findings])
+    known = f"of {counted(report.attempts, 'attempt')} {report.labelled} are known to be right or wrong, {report.failed} wrong"
+    aside = f"; {counted(report.held_out, 'attempt')} at held-out tasks left aside" if report.held_out else ""
+    say(f"{known}, in {counted(report.groups, 'group')}{aside}")
+    if report.judges:
+        names = named_columns("judge", "agent", "sessions", "AUC for success", "vote")
+        console.table([*names, Column(name="why", words=True, wraps=True, least=30)], map(_judge_row, report.judges))
+
+
+def _signal_row(found: "SignalFinding") -> tuple[str, ...]:
+    vote = f"{found.signal.weight:g}" if found.votes else "none"
+    return (
+        found.signal.name,
+        found.signal.granularity.value,
+        f"{found.fires / found.known:.0%}",
+        _within(found.auc),
+        _within(found.fail_if_fires),
+        _within(found.fail_if_not),
+        vote,
+        found.reason,
+    )
+
+
+def _judge_row(found: "JudgeFinding") -> tuple[str, ...]:
+    from journeyman.rewards.signal_examination import refusal
+
+    why = refusal(found)
+    vote = "its own P" if why is None else "none"
+    return short(found.name), short(found.agent or ""), str(found.sessions), _within(found.standing.auc), vote, why or ""
+
+
+def _within(found: "IntervalEstimate | None") -> str:
+    return "" if found is None else f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _show_groups(title: str, groups: Sequence[StatisticsGroup]) -> None:

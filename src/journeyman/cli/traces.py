@@ -28,7 +28,7 @@ from journeyman.cli.trace_filters import (
     show_agreement,
     span,
 )
-from journeyman.cli.trace_view import show_list, show_statistics, show_trace
+from journeyman.cli.trace_view import show_list, show_signals, show_statistics, show_trace
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.stores.traces.base import Page, Query
@@ -220,6 +220,38 @@ def stats(*, store: str | None, agreement: bool, quiet: bool, **wanted: Any) -> 
         if not quiet and statistics.all.traces:
             show_statistics(statistics)
         return asdict(statistics) | (show_agreement(traces, quiet=quiet) if agreement else {})
+
+
+@command.command()
+@filters
+@reading
+def signals(*, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
+    """Say of each signal in traces how often it fires, how well it agrees with what is known, and whether it has a vote.
+
+    Known is what turned out later, what people say and what checks found. The AUC is the chance that a signal is higher in a
+    failure than in a success: .5 says nothing, and below it its sign is wrong. Intervals are of 95 %, over tasks, or over those
+    for whom it was done. Judges are examined on each agent by itself, and only by people and later truth.
+
+    \b
+    Examples:
+      journeyman traces signals --last 30d
+      journeyman traces signals --agent desk --domain oslo --json
+    """
+    from journeyman.rewards.signal_examination import measure
+    from journeyman.rewards.signals import without_disputed
+    from journeyman.tracing.evidence import evidence_of
+
+    with opened(store) as traces:
+        known = without_disputed(traces.traces(query(wanted)), traces.labels())
+        report = measure(map(evidence_of, known))
+    if not quiet and report.attempts:
+        show_signals(report)
+    if report.attempts and report.silence is not None:
+        say(
+            f"How well they tell cannot be said: {report.silence}. To say of traces whether they went well: "
+            "journeyman traces label --telling"
+        )
+    return report.json()
 
 
 @command.command()

@@ -12,13 +12,18 @@ from enum import StrEnum
 from importlib import import_module
 from itertools import groupby
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from journeyman.core.errors import PlaybookError
 from journeyman.core.release import Stage
 
 if TYPE_CHECKING:
     from journeyman.core.task import Task
+
+
+Place = Literal["system_end", "system_start", "user_first"]
+"""Where in a request a playbook's text stands: behind or before what the client tells the model, or before what the user says
+first."""
 
 
 class InsightVerdict(StrEnum):
@@ -185,7 +190,7 @@ class UpdateBullet:
 class Merge:
     """`gone` say what `kept` says: their counts go to it and they are retired.
 
-    Only active, unlocked bullets of one domain are merged; the others stay as they are.
+    Only active, unlocked bullets of one domain are merged; the others, also what is held, stay as they are.
     """
 
     kept: str
@@ -210,10 +215,14 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """It is not shown until a person approves it. Without a reason it is approved."""
+    """It is not shown until a person approves it. Without a reason it is approved; of both in one batch it is held."""
 
     bullet_id: str
     reason: str = ""
+    by: str = ""
+    """Who approved it."""
+    why: str = ""
+    """Why that person did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,9 +316,9 @@ class Playbook:
         """A new playbook with the batches merged, one after the other.
 
         Within a batch the order of the deltas does not matter: they are taken kind by kind (add, lock, update, move,
-        hold, evidence, support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes nothing. A delta
-        to an unknown bullet does nothing, a locked bullet only changes by being unlocked or in its stage by the gate, and a
-        retired one gains counts and nothing else. Bullets that no delta names are the same objects as before.
+        hold, evidence, support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes
+        nothing. A delta to an unknown bullet does nothing, a locked bullet only changes by being unlocked or in its stage by
+        the gate, and a retired one gains counts and nothing else. Bullets that no delta names are the same objects as before.
         """
         by_id = {bullet.id: bullet for bullet in self.bullets}
         done, trained_on = set(self.batches), set(self.trained_on)
@@ -331,7 +340,9 @@ def _door(name: str) -> Any:
 MERGED = "merged into "
 """What the reason of a bullet retired by `Merge` begins with; the id of the one that was kept follows."""
 
-_ORDER = {kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))}
+_ORDER = {
+    kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))
+}
 """A bullet is there before it is spoken of, a lock holds for its whole batch, and what is retired has its counts first."""
 
 
@@ -351,9 +362,20 @@ def _ordered(deltas: Iterable[Delta]) -> Iterator[Delta]:
         same = list(group)
         # Writing a delta out is dear, and only needed between deltas of one kind to one bullet.
         if len(same) > 1:
-            same.sort(key=repr)
-        # Several texts cannot all be the text; the last one stands.
-        yield from same[-1:] if isinstance(same[0], UpdateBullet) else same
+            same.sort(key=_rank)
+        # Several texts cannot all be the text; the last one stands. So with what else replaces what was there.
+        yield from same[-1:] if isinstance(same[0], UpdateBullet | Hold | Evidence) else same
+
+
+def _rank(delta: Delta) -> tuple[bool, str]:
+    """The order of deltas of one kind to one bullet. What is held by one of them is held: nobody approves by chance."""
+    match delta:
+        case Add():
+            return not delta.bullet.held, repr(delta)
+        case Hold():
+            return bool(delta.reason), repr(delta)
+        case _:
+            return False, repr(delta)
 
 
 def _merge(by_id: dict[str, Bullet], batch: Batch) -> None:
@@ -377,9 +399,7 @@ def _with(old: Bullet, change: dict[str, Any], at: str, *, even_locked: bool = F
     return replace(old, **change, updated_at=at or old.updated_at)
 
 
-def _change(
-    old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo | Hold | Evidence
-) -> dict[str, Any]:
+def _change(old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo | Hold | Evidence) -> dict[str, Any]:
     match delta:
         case Lock():
             return {"locked": delta.locked}
@@ -419,11 +439,11 @@ def _add(by_id: dict[str, Bullet], bullet: Bullet, at: str) -> None:
 
 def _fold(by_id: dict[str, Bullet], delta: Merge, at: str) -> None:
     kept = by_id.get(delta.kept)
-    if kept is None or kept.locked or kept.retired:
+    if kept is None or kept.locked or kept.retired or kept.held:
         return
     for id in sorted(set(delta.gone) - {kept.id}):
         gone = by_id.get(id)
-        if gone is None or gone.locked or gone.retired or gone.domain != kept.domain:
+        if gone is None or gone.locked or gone.retired or gone.held or gone.domain != kept.domain:
             continue
         change = _support(kept, gone.support, gone.provenance.tasks)
         change |= {name: getattr(kept, name) + getattr(gone, name) for name in ("shown", "cited", "helpful", "harmful")}

@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.gate import BetterOnHeldOut, Guardrail
+from journeyman.core.playbook import Place
 from journeyman.core.release import Stage
 from journeyman.io.config import (
     HIDDEN,
@@ -43,7 +44,7 @@ from journeyman.io.config import (
     renamed,
 )
 from journeyman.io.http_server import is_loopback
-from journeyman.optimizers.playbook.config import PlaybookSettings
+from journeyman.optimizers.playbook.config import PlaybookSettings, TraceLearningSettings
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ _log = logging.getLogger(__name__)
 Api = Literal["openai", "anthropic"]
 OFFICIAL: dict[Api, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 """The servers that are meant when none is named."""
-_OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
+OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
 """Variables that hold a key for one server, whatever else the file says."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -116,7 +117,7 @@ class UpstreamSettings(Config):
 
 def _sent_abroad(key_env: str, base_url: str) -> str | None:
     """What is wrong where a key goes to a server that is not its owner's; the file may have come with somebody's data."""
-    host, owner = urlsplit(base_url).hostname or "", _OWNERS.get(key_env)
+    host, owner = urlsplit(base_url).hostname or "", OWNERS.get(key_env)
     if not owner or host == owner or is_loopback(host):
         return None
     return f"sends {key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"
@@ -185,9 +186,6 @@ class ServeSettings(Config):
     """How much of one answer is kept. More flows, and the record says that it is cut."""
     drain_seconds: Seconds = 30.0
     """How long running answers may take to end when the server is told to stop."""
-
-
-Place = Literal["system_end", "system_start", "user_first"]
 
 
 @config
@@ -428,6 +426,7 @@ class Settings(Config):
     store: StoreSettings = field(default_factory=StoreSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
     playbook: PlaybookSettings = field(default_factory=PlaybookSettings)
+    traces: TraceLearningSettings = field(default_factory=TraceLearningSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     examination: ExaminationSettings = field(default_factory=ExaminationSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

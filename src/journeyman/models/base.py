@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from journeyman.core.errors import ModelBusy, ModelError
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.io.jsonl import iter_jsonl
 from journeyman.io.retry import RetryPolicy
 
@@ -62,6 +62,13 @@ class Reply:
     seconds: float | None = None
     finish: str | None = None
     raw: Mapping[str, object] = field(default_factory=dict)
+
+
+def named(status: int, message: str, retry_after: float | None = None) -> ModelError:
+    """The error of an HTTP status: may the same call succeed later, or not?"""
+    if status in {408, 409, 425, 429} or status >= 500:
+        return ModelBusy(message, retry_after=retry_after)
+    return ModelRefused(message)
 
 
 class Model(Protocol):

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.io.retry import retry_after
 from journeyman.models import HOME, KEY, pricing
-from journeyman.models.base import Dialect, ModelRequest, Reply
+from journeyman.models.base import Dialect, ModelRequest, Reply, named
 
 # What a chat-completions server answers, read into values. Servers differ in what they leave out, so little is required.
 
@@ -114,13 +114,6 @@ def failure(error: object, asked: str) -> ModelError:
     if code.isdigit():
         return named(int(code), message)
     return ModelError(message)
-
-
-def named(status: int, message: str, retry_after: float | None = None) -> ModelError:
-    """The error of an HTTP status: may the same call succeed later, or not?"""
-    if status in {408, 409, 425, 429} or status >= 500:
-        return ModelBusy(message, retry_after=retry_after)
-    return ModelRefused(message)
 
 
 def _first(completion: _Completion, asked: str) -> _Choice:

@@ -4,6 +4,7 @@ The model is examined on tasks that it was not taught with: the folds keep all a
 by looking at labels (the regularisation, the calibration) is chosen within the training part of each fold.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from journeyman.core.errors import MissingExtra
 from journeyman.core.trace import Trace
 from journeyman.models.embedders import Embedder
-from journeyman.rewards import learned
+from journeyman.rewards import learned, signals
 from journeyman.rewards.calibration import Calibrator, Floats, Platt, auc, brier, calibrated, ece, estimate
 from journeyman.rewards.learned import CrossValidationReport, LearnedModel
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
 from journeyman.stores.traces.labels import said
+from journeyman.tracing.evidence import evidence_of
 
 _FOLDS = 5
 _STRENGTHS = (0.001, 0.01, 0.1, 1.0)
@@ -288,12 +290,44 @@ def most_telling(labeler: AutoLabeler, known: Sequence[Trace], candidates: Seque
     return [pool[place] for place in chosen]
 
 
+_LIKELIEST = 0.6
+"""Of the attempts at a request, the share that did the same where a right and a wrong one are likeliest to be among them: where
+all did the same there is nothing to tell apart, and where all did something else often none is right."""
+
+
+def contested(known: Sequence[Trace], candidates: Sequence[Trace]) -> list[Trace]:
+    """The candidates whose requests recur and were met with different writes: a right and a wrong attempt at one request show
+    what went wrong, and a failure alone does not.
+
+    Request by request, one of each kind of writes that nobody has judged, what most attempts did first. Requests of which a
+    right attempt is known come first: whoever did something else there is asked for at once.
+    """
+    traces = [*known, *candidates]
+    attempts = [evidence_of(trace) for trace in traces]
+    written = [signals.writes(attempt) for attempt in attempts]
+    found: list[tuple[bool, float, list[int]]] = []
+    for places in signals.places_of([signals.request_of(attempt) for attempt in attempts]).values():
+        kinds = Counter(written[place] for place in places)
+        judged = {written[place] for place in places if place < len(known)}
+        waiting = {written[place]: place for place in reversed(places) if written[place] not in judged}
+        if len(kinds) > 1 and waiting:
+            has_right = any(place < len(known) and signals.truth_of(traces[place]) for place in places)
+            share = kinds.most_common(1)[0][1] / len(places)
+            asked = sorted(waiting.values(), key=lambda place: -kinds[written[place]])
+            found.append((not has_right, abs(share - _LIKELIEST), asked))
+    found.sort(key=lambda each: each[:2])
+    return [traces[place] for *_, asked in found for place in asked]
+
+
 def ask(store: TraceStore, labeler: AutoLabeler, limit: int, query: Query = Query()) -> list[Trace]:  # noqa: B008 - frozen
-    """Which traces of the store a person should label next."""
+    """Which traces of the store a person should label next: those that would make a contrast, then the most telling."""
     lines = store.unlabelled(POOL, query)
     candidates = [trace for line in lines if (trace := store.get(line.id)) is not None]
     known = list(islice(store.traces(Query(labelled=True)), POOL))
-    return most_telling(labeler, known, candidates, limit)
+    first = contested(known, candidates)[:limit]
+    chosen = {trace.id for trace in first}
+    rest = [trace for trace in candidates if trace.id not in chosen]
+    return first + most_telling(labeler, [*known, *first], rest, limit - len(first))
 
 
 def _unlabelled(store: TraceStore) -> Iterator[tuple[Trace, bool | None]]:

@@ -8,11 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
 from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.tracing.base import failed
 from journeyman.tracing.fields import mapping, parsed_if_json, recorded_tools, string
 
 _PRINCIPALS = ("user", "safety_identifier", "end_user", "user_id")
@@ -63,6 +63,8 @@ class CallEvidence:
     """All that the customer had said up to then."""
     model_call: str | None = None
     """The id of the model call that asked for it."""
+    shown: frozenset[str] = frozenset()
+    """Ids of the bullets that stood in that call's prompt."""
 
     @property
     def written(self) -> str:
@@ -84,6 +86,11 @@ class AttemptEvidence:
     tools: Mapping[str, ToolDefinition]
     """As the last request declared them."""
 
+    def accepted_after(self, call: CallEvidence) -> CallEvidence | None:
+        """The next call of the same tool that was taken: where it is the same call, the refusal was a flake."""
+        later = (each for each in self.calls if each.place > call.place and each.tool == call.tool and each.ok)
+        return next(later, None)
+
     @property
     def effects(self) -> frozenset[tuple[str, str]]:
         """The set of accepted calls: what attempts at the same request are compared by, as their order differs."""
@@ -96,16 +103,16 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
     words: list[str] = []
     calls: list[CallEvidence] = []
     tools: Mapping[str, ToolDefinition] = tool_definitions(trace.raw)
-    by_call: dict[str, Mapping[str, ToolDefinition]] = {}
+    by_call: dict[str, tuple[Mapping[str, ToolDefinition], tuple[str, ...]]] = {}
     if trace.input is not None and not any(message.role == "user" for call in trace.calls for message in call.messages):
         words.append(trace.input)
     for place, step in enumerate(trace.steps):
         if isinstance(step, ModelCall):
             words += [message.text for message in step.messages if message.role == "user"]
             tools = tool_definitions(step.raw) or tools
-            by_call[step.id] = tools
+            by_call[step.id] = tools, step.shown
         elif isinstance(step, ToolCall):
-            declared = by_call.get(step.parent or "", tools)
+            declared, shown = by_call.get(step.parent or "", (tools, ()))
             calls.append(
                 CallEvidence(
                     id=step.id,
@@ -114,11 +121,13 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
                     principal=principal,
                     tool=step.tool,
                     arguments=_arguments(step.arguments),
-                    ok=None if step.raw.get("answered") is False else step.ok,
+                    # Files of others hold what a tool said, and rarely whether that was a refusal.
+                    ok=None if step.raw.get("answered") is False else step.ok and not _refuses(step.result),
                     answer=step.result or step.error or "",
                     definition=declared.get(step.tool),
                     words=tuple(words),
                     model_call=step.parent,
+                    shown=frozenset(shown),
                 )
             )
     return AttemptEvidence(
@@ -152,11 +161,12 @@ def _digest(kind: str, of: str) -> str:
 
 def tool_definitions(raw: Mapping[str, Any]) -> Mapping[str, ToolDefinition]:
     """The tools that a request declared, by name; empty where their definitions were not recorded."""
-    found = (_definition(each) for each in recorded_tools(raw))
+    found = (tool_definition(each) for each in recorded_tools(raw))
     return {each.name: each for each in found if each is not None}
 
 
-def _definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+def tool_definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+    """A tool, in whichever dialect it is declared; `None` where that declares no arguments."""
     inner = mapping(told.get("function")) or told
     schema = next((inner[name] for name in ("parameters", "input_schema", "inputSchema") if name in inner), None)
     name = string(inner.get("name"))
@@ -165,13 +175,23 @@ def _definition(told: Mapping[str, Any]) -> ToolDefinition | None:
     return ToolDefinition(name=name, description=string(inner.get("description")), parameters=mapping(schema))
 
 
+_RAISED = re.compile(r"^(?:- \w+ )?([A-Z]\w*(?:Error|Exception): .*)$", re.MULTILINE)
+"""A line that tells of an exception, as a linter or an interpreter writes it."""
+
+
+def _refuses(answer: str) -> bool:
+    return failed(answer) or _RAISED.search(answer, 0, _MOST_READ) is not None
+
+
 # What a tool said, with what is of one case alone taken out: errors that say the same are one template.
 
 _TEXT = re.compile(r'"[^"\n]*"|`[^`\n]*`|(?<!\w)\'[^\'\n]*\'(?!\w)')
 _OF_ONE_CASE = re.compile(r"https?://\S+|[\w.+-]+@[\w-]+\.[\w.-]+|#?\b[\w-]*\d[\w.,:/-]*")
-_FAULT = re.compile(r"^([A-Za-z_][\w.\[\]-]*): \S")
+_FAULT = re.compile(r"^([a-z_][\w.\[\]-]*): \S")
+_MESSAGES = ("error", "message", "detail", "reason", "msg")
 _PREFIX = re.compile(r"^\s*(?:error|exception)\s*:\s*", re.IGNORECASE)
-_LONGEST = 300
+_PYDANTIC = re.compile(r"\[type=\w+, input_value=.*?(?:input_type=\w+\]|$)|\s*For further information visit \S+", re.DOTALL)
+_SHORTEST, _LONGEST, _MOST_READ = 4, 300, 20_000
 
 
 def faults_of(call: CallEvidence) -> Iterator[tuple[str, str]]:
@@ -185,21 +205,38 @@ def faults_of(call: CallEvidence) -> Iterator[tuple[str, str]]:
         yield text, _named(text, call)
 
 
-def template(text: str) -> str:
-    """A text without what is of one case alone: quotations, ids, numbers, addresses."""
+def template(text: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """A text without what is of one case alone: quotations, ids, numbers, addresses, and the values of the call's arguments."""
+    text = _PYDANTIC.sub("", text)
+    for value in sorted(_values(arguments), key=len, reverse=True):
+        text = text.replace(value, "<value>")
     shown = _OF_ONE_CASE.sub("<id>", _TEXT.sub("<text>", text))
     return " ".join(shown.split())[:_LONGEST]
 
 
+def _values(told: Any) -> set[str]:
+    """The texts among the values of arguments that are long enough to be told from words."""
+    if isinstance(told, str):
+        return {told} if _SHORTEST <= len(told) <= _LONGEST else set()
+    inside = told.values() if isinstance(told, Mapping) else told if isinstance(told, list) else ()
+    return {text for each in inside for text in _values(each)}
+
+
 def _message(answer: str) -> str:
-    """The words in an answer that may be JSON."""
-    told = mapping(parsed_if_json(answer)) if answer.lstrip()[:1] == "{" else {}
-    for name in ("error", "message", "detail"):
-        found = told.get(name)
-        found = found.get("message") if isinstance(found, Mapping) else found
-        if isinstance(found, str) and found.strip():
-            return found
-    return answer
+    """The words in an answer: of one that tells of an exception the last such line, of JSON what it calls a message."""
+    if raised := _RAISED.findall(answer, 0, _MOST_READ):
+        return str(raised[-1])
+    told = parsed_if_json(answer) if answer.lstrip()[:1] == "{" else None
+    return _spoken(told) or answer
+
+
+def _spoken(told: Any) -> str:
+    """The first text below a key that names one; of errors by their codes, the first."""
+    if not isinstance(told, Mapping):
+        return ""
+    texts = (told[name] for name in _MESSAGES if isinstance(told.get(name), str) and told[name].strip())
+    coded = (text for text in mapping(told.get("errors")).values() if isinstance(text, str))
+    return next(texts, "") or next(coded, "") or next((found for each in told.values() if (found := _spoken(each))), "")
 
 
 def _named(text: str, call: CallEvidence) -> str:

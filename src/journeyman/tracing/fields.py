@@ -1,6 +1,7 @@
 """Reading JSON of which nothing is certain: what is not what it should be is unknown, and stops nobody."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
@@ -113,10 +114,16 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+_TOOLS = ("tools", "gen_ai.tool.definitions")
+_OPENINFERENCE = re.compile(r"llm\.tools\.\d+\.tool\.json_schema")
+
+
 def recorded_tools(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The definitions of the tools that a request declared, from what its recorder kept: objects, or these as one text."""
-    found = raw.get("tools")
-    return objects(list(found) if isinstance(found, tuple) else parsed_if_json(found))
+    """The definitions of the tools that a request declared, from what its recorder kept: objects, or these as one text; of
+    spans what the GenAI conventions or OpenInference call so."""
+    told = first(raw, *_TOOLS)
+    found = objects(list(told) if isinstance(told, tuple) else parsed_if_json(told))
+    return found or objects([parsed_if_json(value) for key, value in raw.items() if _OPENINFERENCE.fullmatch(key)])
 
 
 def first(holder: Mapping[str, Any], *names: str) -> Any:

@@ -14,7 +14,10 @@ from journeyman.core.playbook import (
     Add,
     Batch,
     Bullet,
+    BulletOrigin,
     Delta,
+    Evidence,
+    Hold,
     Lock,
     Merge,
     MoveTo,
@@ -38,7 +41,17 @@ BULLETS = st.builds(
     content=TEXTS,
     helpful=COUNTS,
     stage=st.sampled_from(list(Stage)),
-    provenance=st.builds(Provenance, tasks=st.lists(TEXTS, max_size=2).map(tuple)),
+    held=TEXTS,
+    expires_at=TEXTS,
+    provenance=st.builds(
+        Provenance,
+        tasks=st.lists(TEXTS, max_size=2).map(tuple),
+        origin=st.sampled_from(["", *BulletOrigin]),
+        traces=st.lists(TEXTS, max_size=2).map(tuple),
+        trace_count=COUNTS,
+        principals=COUNTS,
+        evidence=TEXTS,
+    ),
     extra=st.dictionaries(TEXTS, st.one_of(TEXTS, st.none(), st.integers(0, 9), st.lists(st.booleans())), max_size=2),
 )
 DELTAS: st.SearchStrategy[Delta] = st.one_of(
@@ -49,6 +62,15 @@ DELTAS: st.SearchStrategy[Delta] = st.one_of(
     st.builds(Merge, kept=IDS, gone=st.lists(IDS, max_size=3).map(tuple)),
     st.builds(Retire, bullet_id=IDS, reason=TEXTS),
     st.builds(Lock, bullet_id=IDS, locked=st.booleans()),
+    st.builds(Hold, bullet_id=IDS, reason=TEXTS, by=TEXTS, why=TEXTS),
+    st.builds(
+        Evidence,
+        bullet_id=IDS,
+        traces=st.lists(TEXTS, max_size=2).map(tuple),
+        trace_count=COUNTS,
+        principals=COUNTS,
+        expires_at=TEXTS,
+    ),
     st.builds(MoveTo, bullet_id=IDS, stage=st.sampled_from([None, *Stage]), domain=st.one_of(st.none(), TEXTS)),
 )
 STEPS = st.lists(st.one_of(st.lists(DELTAS, max_size=3), st.integers(0, 3)), max_size=6)

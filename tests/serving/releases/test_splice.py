@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.agents.splice import RequestBody, UnreadableBody
 from journeyman.core.errors import StoreError
-from journeyman.experiments.settings import Place
+from journeyman.core.playbook import Place
 from journeyman.serving.releases.context import (
     Degraded,
     Injected,
-    RequestBody,
     ServedContext,
     ServedRelease,
     SessionArm,
-    UnreadableBody,
     inject,
 )
 from journeyman.tracing.wire.dialects import Dialect

@@ -38,16 +38,17 @@ def asked(messages: list[dict[str, Any]]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "reward"),
-    [("gpt-4o-airline.json.gz", 200, 0.42), ("fork_grok-3_retail_composite_reward.json.gz", 115, None)],
+    ("name", "count", "right"),
+    [("gpt-4o-airline.json.gz", 200, 84), ("fork_grok-3_retail_composite_reward.json.gz", 115, 78)],
 )
-def test_tau_bench(name: str, count: int, reward: float | None) -> None:
+def test_tau_bench(name: str, count: int, right: int) -> None:
     path = DATA / "tau-bench" / name
     found, rows = traces(path), whole(path)
     assert len(found) == len({trace.id for trace in found}) == count
     assert sum(len(trace.tool_calls) for trace in found) == sum(asked(row["traj"]) for row in rows)
     assert sum(len(trace.calls) for trace in found) == sum(m["role"] == "assistant" for row in rows for m in row["traj"])
-    assert mean(found) == pytest.approx(reward or sum(min(max(row["reward"], 0), 1) for row in rows) / count)
+    assert sum(trace.verdict.good is True for trace in found) == right
+    assert sum(trace.verdict.good is False for trace in found) == count - right
 
 
 @pytest.mark.parametrize(("name", "count", "tools"), [("Airline", 19, 105), ("Retail", 69, 479)])

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from journeyman.core.errors import InputError, SettingError
 from journeyman.experiments.settings import (
+    AttemptSettings,
     ExaminationSettings,
     GateSettings,
     ModelSettings,
@@ -14,8 +15,8 @@ from journeyman.experiments.settings import (
     ReleaseSettings,
     Variable,
 )
-from journeyman.io.config import HIDDEN, Count, config, option
-from journeyman.optimizers.playbook.config import LearnConfig
+from journeyman.io.config import HIDDEN, BudgetSettings, Count, config, option
+from journeyman.optimizers.playbook.config import LearnConfig, TraceLearningSettings
 
 DESK_TASKS = 100_000
 """As many as are made in seconds. The desk makes its tasks to order, and has only so many to say."""
@@ -114,3 +115,23 @@ class ScenarioConfig(TrainingConfig):
     def rounds(self) -> int:
         """Calls at most for one attempt: the first writes, the others repair."""
         return 1 + self.max_repairs
+
+
+@config
+class TracesConfig(TraceLearningSettings, AttemptSettings, ModelSettings, BudgetSettings, PlaceSettings):
+    """Everything that a training from recorded traces can be told."""
+
+    agent: str = ""
+    """Only traces of this agent; without it each agent has a candidate of its own."""
+    domain: str = ""
+    """Only traces of this domain."""
+    session: Annotated[str, option(metavar="ID")] = ""
+    """Only traces of this session."""
+    since: Annotated[str, option(metavar="TIME")] = ""
+    """Only traces begun at TIME or after it, instead of `last`."""
+    until: Annotated[str, option(metavar="TIME")] = ""
+    """Only traces begun before TIME."""
+    output_playbook_path: Annotated[str, option("--output", metavar="FILE", default="playbooks/AGENT-DOMAIN.json")] = ""
+    """Where the playbook is written; gone on from where it is there."""
+    evaluate: Annotated[bool, option("--evaluate/--no-evaluate")] = True
+    """Examine it on later requests: model calls alone, no tool is run."""

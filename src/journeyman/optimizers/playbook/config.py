@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, SeedSettings, config
+from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, SeedSettings, config, option
 
 
 @config
@@ -33,6 +33,30 @@ class PlaybookSettings(Config):
     """Examples between checkpoints."""
 
     renamed: ClassVar = {"batch_merge_size": "batch_size"}
+
+
+@config
+class TraceLearningSettings(Config):
+    """What is learned from recorded traces, and how it is examined. Nothing has to be set."""
+
+    last: Annotated[str, option(metavar="SPAN")] = "30d"
+    """Traces of this time: 12h, 30d or 8w."""
+    min_principals: Count = 3
+    """People on whose behalf the same must have been met before it becomes a rule."""
+    min_groups: Count = 30
+    """Different requests below which nothing can be said of a candidate."""
+    held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """Of the requests, the latest that are not learned from; more where customers come again and again."""
+    twin_cut: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    """Distance from which two requests are not taken for one that is told anew."""
+    max_calls: Annotated[int, Field(ge=0)] = 1500
+    """Calls of models at most, for a run."""
+    leave_one_out: bool = True
+    """Examine also without each rule, to find one that harms."""
+    approve: Literal["held", "all"] = "held"
+    """Which rules a person must approve: those that are held for a reason, or all."""
+    bullet_days: Count = 90
+    """Days after which a rule is retired whose evidence was not met again."""
 
 
 @config

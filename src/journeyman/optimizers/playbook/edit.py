@@ -4,13 +4,25 @@ The journal of `oslo.json` is `oslo.journal.jsonl`. It begins with the first cha
 reading to writing, so processes that share one lose none of each other's changes.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from journeyman.core.errors import InputError, PlaybookError
-from journeyman.core.playbook import MERGED, Batch, Bullet, Delta, InsightVerdict, Merge, Playbook, Retire, normalised
+from journeyman.core.format import counted
+from journeyman.core.playbook import (
+    MERGED,
+    Batch,
+    Bullet,
+    Delta,
+    Hold,
+    InsightVerdict,
+    Merge,
+    Playbook,
+    Retire,
+    normalised,
+)
 from journeyman.io.files import locked, read_text
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files, formats
@@ -86,6 +98,63 @@ def merge(path: Path, make: Callable[[Playbook], Batch], *, new: Playbook | None
         return Edited(after, journal.revision, moved)
 
 
+def approve(path: Path, ids: Sequence[str], *, by: str, why: str, at: str) -> Edited:
+    """Let held bullets of a playbook file be shown. Who says so, and why, stands in the journal.
+
+    Raises:
+        InputError: One of them is not there, or not held. Then none is approved.
+    """
+    return _decided(path, ids, "approve", at, lambda id: Hold(bullet_id=id, by=by, why=why))
+
+
+def reject(path: Path, ids: Sequence[str], *, by: str, why: str, at: str) -> Edited:
+    """Retire held bullets of a playbook file, as `approve` lets them be shown."""
+    return _decided(path, ids, "reject", at, lambda id: Retire(bullet_id=id, reason=f"rejected by {by}: {why}"))
+
+
+def _decided(path: Path, ids: Sequence[str], verb: str, at: str, delta: Callable[[str], Delta]) -> Edited:
+    def made(playbook: Playbook) -> Batch:
+        # Looked for once more while nobody else writes the file.
+        chosen = [waiting(playbook, id, path) for id in ids]
+        return batch(playbook, verb, [delta(bullet.id) for bullet in chosen], at)
+
+    return merge(path, made)
+
+
+def bullet_named(playbook: Playbook, prefix: str, path: Path | str) -> Bullet:
+    """The bullet whose id begins so; people type as much of an id as tells it apart.
+
+    Raises:
+        InputError: There is none, or several.
+    """
+    found = [bullet for bullet in playbook.bullets if bullet.id == prefix]
+    found = found or [bullet for bullet in playbook.bullets if prefix and bullet.id.startswith(prefix)]
+    if not found:
+        raise InputError(f"{path} has no bullet {prefix}; `journeyman playbook show {path} --all` lists them")
+    if len(found) > 1:
+        listed = ", ".join(bullet.id for bullet in found[:3]) + (", …" if len(found) > 3 else "")
+        raise InputError(f"{prefix}: more than one bullet of {path} has an id that begins so ({listed}); write more of it")
+    return found[0]
+
+
+def waiting(playbook: Playbook, prefix: str, path: Path | str) -> Bullet:
+    """The same, of a bullet that waits for a person.
+
+    Raises:
+        InputError: It does not, or is locked.
+    """
+    bullet = bullet_named(playbook, prefix, path)
+    if bullet.retired:
+        raise InputError(f"bullet {bullet.id} is retired ({bullet.retired}), so there is nothing to decide")
+    if not bullet.held:
+        raise InputError(
+            f"bullet {bullet.id} is not held, so there is nothing to decide; `journeyman playbook retire` takes it out of use"
+        )
+    if bullet.locked:
+        raise InputError(f"bullet {bullet.id} is locked; `journeyman playbook unlock {path} {bullet.id}` comes first")
+    return bullet
+
+
 def restore(path: Path, revision: int, at: str) -> Edited:
     """Bring an earlier revision back, as a new one, and write the file."""
     _journal(path)
@@ -105,6 +174,30 @@ def restore(path: Path, revision: int, at: str) -> Edited:
 def revisions(path: Path) -> list[Entry]:
     """The entries of the journal beside a playbook file, oldest first, each verified."""
     return list(read(_journal(path)))
+
+
+def _kind_of(delta: Delta) -> str:
+    if isinstance(delta, Hold):
+        return "held" if delta.reason else "approved"
+    return type(delta).__name__.casefold()
+
+
+def time_of(entry: Entry) -> str | None:
+    return None if isinstance(entry.change, Playbook) else entry.change.at or None
+
+
+def change_of(entry: Entry) -> str:
+    """An entry of a journal in a few words."""
+    change = entry.change
+    if isinstance(change, Playbook):
+        return f"begun with {counted(len(change.bullets), 'bullet')}"
+    if isinstance(change, Batch):
+        kinds = Counter(map(_kind_of, change.deltas))
+        said = dict.fromkeys(f"{delta.by}: {delta.why}" for delta in change.deltas if isinstance(delta, Hold) and delta.by)
+        said |= dict.fromkeys(d.reason for d in change.deltas if isinstance(d, Retire) and change.id.startswith("reject "))
+        done = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
+        return f"{change.id}: {done}" + (f" ({'; '.join(said)})" if said else "")
+    return f"revision {change.revision} brought back"
 
 
 def _known(path: Path, journal: Journal) -> bool:
@@ -270,7 +363,7 @@ class Difference:
     """One thing that is not as it was."""
 
     kind: str
-    """added, removed, retired, revived, merged, reworded, moved, locked, unlocked or counted."""
+    """added, removed, retired, revived, merged, reworded, held, approved, met, moved, locked, unlocked or counted."""
     bullet_id: str
     words: str
     """A sentence without the id."""
@@ -282,7 +375,8 @@ def describe(before: Playbook, after: Playbook) -> list[str]:
 
 
 def differences(before: Playbook, after: Playbook) -> list[Difference]:
-    """As `describe`, for programs. Dates, provenance and what other systems said are not compared."""
+    """As `describe`, for programs. Dates, what other systems said, and where a bullet came from are not compared; on how many
+    traces it stands is."""
     old = {bullet.id: bullet for bullet in before.bullets}
     new = {bullet.id: bullet for bullet in after.bullets}
     found: list[Difference] = []
@@ -294,7 +388,8 @@ def differences(before: Playbook, after: Playbook) -> list[Difference]:
 
 
 def _added(bullet: Bullet) -> Difference:
-    retired = f", retired already ({bullet.retired})" if bullet.retired else ""
+    held = f", held ({bullet.held})" if bullet.held else ""
+    retired = f", retired already ({bullet.retired})" if bullet.retired else held
     place = f"{bullet.domain}, {bullet.section}, {bullet.stage.value}"
     return Difference("added", bullet.id, f"is new ({place}){retired}: {bullet.content!r}")
 
@@ -304,6 +399,10 @@ def _changed(was: Bullet, now: Bullet) -> Iterator[Difference]:
         yield Difference("reworded", now.id, f"was {was.content!r} and is now {now.content!r}")
     if was.retired != now.retired:
         yield _retired(was, now)
+    if was.held != now.held:
+        yield _held(was, now)
+    if before_after := _evidence(was, now):
+        yield Difference("met", now.id, before_after)
     moves = [(name, getattr(was, name), getattr(now, name)) for name in _PLACES]
     moved = [f"from {name} {old or '(none)'} to {new or '(none)'}" for name, old, new in moves if old != new]
     if moved:
@@ -315,6 +414,28 @@ def _changed(was: Bullet, now: Bullet) -> Iterator[Difference]:
     counted = [f"{name} {old} to {new} ({new - old:+d})" for name, old, new in counts if old != new]
     if counted:
         yield Difference("counted", now.id, f"went from {', '.join(counted)}")
+
+
+def _held(was: Bullet, now: Bullet) -> Difference:
+    if not now.held:
+        return Difference("approved", now.id, f"was approved; it had been held: {was.held}")
+    return Difference(
+        "held", now.id, f"{'stays held, now because' if was.held else 'is held until a person approves it'}: {now.held}"
+    )
+
+
+def _evidence(was: Bullet, now: Bullet) -> str:
+    """What became of the evidence behind a bullet, in words."""
+    old, new = was.provenance, now.provenance
+    said = []
+    if (old.trace_count, old.principals) != (new.trace_count, new.principals):
+        met = f"{counted(new.trace_count, 'trace')} of {counted(new.principals, 'principal')}"
+        said.append(f"stands on {met}, before on {old.trace_count} of {old.principals}")
+    elif old.traces != new.traces:
+        said.append("stands on other traces, as many as before")
+    if was.expires_at != now.expires_at:
+        said.append(f"expires {now.expires_at or 'never'}, before {was.expires_at or 'never'}")
+    return ", ".join(said)
 
 
 def _retired(was: Bullet, now: Bullet) -> Difference:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -133,18 +133,37 @@ async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[B
     """
     if model.dialect == "terse":
         return await _terse(model, group)
-    messages: tuple[PromptMessage, ...] = (PromptMessage("system", INSTRUCTIONS), PromptMessage("user", _case(group, bullets)))
+    found = await ask(model, INSTRUCTIONS, _case(group, bullets), task_id=group[0].task.id)
+    insights = _insights(found.reflection, group, bullets) if found.reflection else ()
+    return Reflection(insights=insights, calls=found.calls, unusable=found.unusable, refused=found.refused)
+
+
+class Asked(NamedTuple):
+    """What a reflector answered."""
+
+    reflection: "_Reflection | None"
+    """`None` where no reply could be used."""
+    calls: tuple[ModelCall, ...]
+    unusable: str = ""
+    """Why none could, after one repair."""
+    refused: bool = False
+    """The model's server said no for good."""
+
+
+async def ask(model: Model, instructions: str, case: str, *, task_id: str = "") -> Asked:
+    """Ask for a reflection on a case; a reply that cannot be used is repaired once. A model that fails raises nothing."""
+    messages: tuple[PromptMessage, ...] = (PromptMessage("system", instructions), PromptMessage("user", case))
     calls: list[ModelCall] = []
     fault = ""
     for _ in range(2):
-        request = ModelRequest(messages=messages, schema=SCHEMA, task_id=group[0].task.id)
+        request = ModelRequest(messages=messages, schema=SCHEMA, task_id=task_id)
         try:
             reply = await model.complete(request)
         except ModelError as error:
-            return Reflection(calls=tuple(calls), unusable=str(error), refused=isinstance(error, ModelRefused))
+            return Asked(None, tuple(calls), str(error), isinstance(error, ModelRefused))
         calls.append(call_of(request, reply))
         try:
-            return Reflection(insights=_insights(parse(reply.text), group, bullets), calls=tuple(calls))
+            return Asked(parse(reply.text), tuple(calls))
         except ValueError as error:
             fault = str(error)
             messages = (
@@ -152,7 +171,7 @@ async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[B
                 PromptMessage("assistant", reply.text or "(nothing)"),
                 PromptMessage("user", REPAIR.format(fault=fault)),
             )
-    return Reflection(calls=tuple(calls), unusable=fault)
+    return Asked(None, tuple(calls), fault)
 
 
 _JSON = json.JSONDecoder(strict=False)
@@ -195,16 +214,9 @@ async def _terse(model: Model, group: Sequence[Experience]) -> Reflection:
     failed = next((experience for experience in group if experience.solved is False), None)
     if failed is None:
         return Reflection()
-    user = f"{failed.task.question}\n{failed.score.evidence}"
-    request = ModelRequest(messages=(PromptMessage("system", "reflect"), PromptMessage("user", user)), task_id=failed.task.id)
-    try:
-        reply = await model.complete(request)
-    except ModelError as error:
-        return Reflection(unusable=str(error), refused=isinstance(error, ModelRefused))
-    rules = [text.removeprefix("- ").strip() for text in reply.text.splitlines() if text.startswith("- ")]
-    call = call_of(request, reply)
-    if not rules:
-        return Reflection(calls=(call,), unusable="no line of the reply is a rule")
+    found = await ask_terse(model, failed.task.question, failed.score.evidence, task_id=failed.task.id)
+    if found.unusable:
+        return Reflection(calls=found.calls, unusable=found.unusable, refused=found.refused)
     insights = tuple(
         Insight(
             content=rule,
@@ -213,10 +225,33 @@ async def _terse(model: Model, group: Sequence[Experience]) -> Reflection:
             task_ids=(failed.task.id,),
             trace_ids=(failed.trace.id,),
         )
-        for rule in dict.fromkeys(rules)
-        if rule != "none"
+        for rule in found.rules
     )
-    return Reflection(insights=insights, calls=(call,))
+    return Reflection(insights=insights, calls=found.calls)
+
+
+class AskedTerse(NamedTuple):
+    """What the embedded reflector answered."""
+
+    rules: tuple[str, ...]
+    calls: tuple[ModelCall, ...]
+    unusable: str = ""
+    refused: bool = False
+
+
+async def ask_terse(model: Model, sentence: str, evidence: str, *, task_id: str = "") -> AskedTerse:
+    """Ask the embedded model for the rules behind an error message. A model that fails raises nothing."""
+    user = f"{sentence}\n{evidence}"
+    request = ModelRequest(messages=(PromptMessage("system", "reflect"), PromptMessage("user", user)), task_id=task_id)
+    try:
+        reply = await model.complete(request)
+    except ModelError as error:
+        return AskedTerse((), (), str(error), isinstance(error, ModelRefused))
+    lines = [text.removeprefix("- ").strip() for text in reply.text.splitlines() if text.startswith("- ")]
+    call = call_of(request, reply)
+    if not lines:
+        return AskedTerse((), (call,), "no line of the reply is a rule")
+    return AskedTerse(tuple(rule for rule in dict.fromkeys(lines) if rule != "none"), (call,))
 
 
 def _case(group: Sequence[Experience], bullets: Sequence[Bullet]) -> str:

@@ -88,7 +88,7 @@ class _Domain:
         if playbook is self._playbook:
             return
         members = [bullet for bullet in playbook.bullets if bullet.domain == self._name]
-        candidates = [bullet for bullet in members if not bullet.retired and proven(bullet, self._min_support)]
+        candidates = [bullet for bullet in playbook.of(self._name) if proven(bullet, self._min_support)]
         self._contradictions.follow(candidates)
         losers = self._contradictions.losers()
         self._bullets = tuple(bullet for bullet in candidates if bullet.id not in losers)

@@ -29,6 +29,7 @@ from journeyman.serving.gateway.request import (
     is_secret,
 )
 from journeyman.serving.ingest.base import Health
+from journeyman.tracing.wire.dialects import versioned
 
 # Leaves a server alone that keeps failing.
 
@@ -131,15 +132,8 @@ class Upstream:
         return ours or "no key"
 
     def target(self, api: Api, path: str, query: str) -> str:
-        """The address of `/v1/…` there.
-
-        A client of OpenAI's API is given an address with `/v1`, one of Anthropic's an address without. Either is understood.
-        """
-        base = self.base_url
-        if api == "anthropic":
-            base = base.removesuffix("/v1") + "/v1"
-        elif not urlsplit(base).path:
-            base += "/v1"
+        """The address of `/v1/…` there."""
+        base = versioned(self.base_url, is_anthropic=api == "anthropic")
         return f"{base}{path.removeprefix('/v1')}{'?' if query else ''}{query}"
 
 

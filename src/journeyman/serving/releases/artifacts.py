@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from journeyman.agents.splice import RequestBody
 from journeyman.core.candidate import Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ModelError, ModelRefused, ReleaseError
 from journeyman.core.policy import Choice
 from journeyman.experiments.settings import Project, UpstreamSettings
 from journeyman.io.files import sha256
-from journeyman.serving.releases.context import UNITS, FixedPlaybook, RequestBody
+from journeyman.serving.releases.context import UNITS, FixedPlaybook
 
 if TYPE_CHECKING:
     from journeyman.optimizers.weights.ollama import OllamaDeployer

@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from journeyman.agents.splice import RequestBody
 from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
 from journeyman.core.rollout import (
@@ -35,7 +36,7 @@ from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
 from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
-from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, ServedTarget, SessionArm
+from journeyman.serving.releases.context import FixedPlaybook, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any
 
 from journeyman.core.messages import Turn
 from journeyman.core.trace import PROGRAM, AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.tracing.fields import recorded_tools
 
 # Tool calls that were not seen when they were asked for stand in a recorded message in brackets: `[find {"id": 7}]`. Where
 # their answers follow, they are found again.

@@ -87,8 +87,10 @@ class TauBenchRow(BaseModel):
         verdict = self.info.reward_info if self.info else None
         found = verdict.components or verdict.info if verdict else None
         evidence = as_json(found) if found else "not verified: the run was cut off, which counts as 0" if self.info else ""
-        # The fork's composite reward goes below 0 and above 1; a reward of ours does not.
-        value = min(max(self.reward, 0.0), 1.0) if self.reward == self.reward else None
+        # A fork's reward also counts what a run took, and goes below 0 and above 1; whether it was right stands beside it.
+        solved = fields.number(found.get("base_success")) if found else None
+        worth = self.reward if solved is None else solved
+        value = min(max(worth, 0.0), 1.0) if worth == worth else None
         if value != self.reward:
             evidence = f"recorded as {self.reward:g}; {evidence}"
         return Reward(name="tau_bench", value=value, evidence=evidence)

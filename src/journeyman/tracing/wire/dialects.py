@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from journeyman.core.messages import ROLES, UNCOUNTED, ToolUse, Turn, Usage, arguments_text
 from journeyman.tracing import conversation
@@ -26,6 +27,20 @@ class Dialect(StrEnum):
     def path(self) -> str:
         """How the address of a request ends; what stands before it, such as /v1, is the base URL."""
         return _PATHS[self]
+
+    def address(self, base_url: str) -> str:
+        """Where a server with this base URL takes such requests."""
+        return versioned(base_url, is_anthropic=self is Dialect.MESSAGES) + self.path
+
+
+def versioned(base_url: str, *, is_anthropic: bool) -> str:
+    """A base URL with the API's version behind it.
+
+    A client of OpenAI's API is given an address with `/v1`, one of Anthropic's an address without. Either is understood.
+    """
+    if is_anthropic:
+        return base_url.removesuffix("/v1") + "/v1"
+    return base_url if urlsplit(base_url).path else f"{base_url}/v1"
 
 
 _PATHS = {

@@ -398,3 +398,20 @@ def test_what_no_row_can_be_made_of_is_left_out_with_its_reason(messages: Sequen
     sheet = build(judged(attempt("a", messages, reward=1.0)), None, KTO)
     assert sheet.rows == 0
     assert [why in told for told in sheet.left_out] == [True]
+
+
+def test_where_nobody_judged_a_refused_call_is_bad_and_what_was_taken_instead_is_good(tmp_path: Path) -> None:
+    """At the same place: behind what had been said before the first of them."""
+    refused = (*ONE[:3], said("tool", "Error: no order 7", tool_call_id="c1"))
+    mended = (*refused, asks(id="c2", arguments='{"id": 8}'), said("tool", "Oslo", tool_call_id="c2"), TALK[-1])
+    flake = (*refused, asks(id="c2"), said("tool", "Oslo", tool_call_id="c2"), TALK[-1])
+    rows, sheet = kto(
+        tmp_path, judged(attempt("a", mended), attempt("b", flake, minute=1)), DatasetConfig(method="kto", calls=True)
+    )
+    bad, good = sorted(rows, key=lambda row: row.label)
+    assert (bad.label, good.label) == (False, True)
+    assert messages(bad.prompt) == messages(good.prompt) == [*TALK[:2]]
+    calls = [messages(row.completion)[0]["tool_calls"][0]["function"]["arguments"] for row in (bad, good)]
+    assert calls == [{"id": 7}, {"id": 8}]
+    assert bad.source["label"] == "find refused the call, and took it with other arguments"
+    assert any("no tool took a call that it had refused" in line for line in sheet.left_out)

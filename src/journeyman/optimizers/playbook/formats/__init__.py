@@ -81,6 +81,7 @@ _BLANK = Bullet(id="", content="")
 
 LOST: dict[str, Callable[[Bullet], bool]] = {
     "retired bullets": lambda bullet: bool(bullet.retired),
+    "held bullets": lambda bullet: bool(bullet.held and not bullet.retired),
     "domains": lambda bullet: bullet.domain != _BLANK.domain,
     "stages": lambda bullet: bullet.stage != _BLANK.stage,
     "what a rule is about": lambda bullet: bool(bullet.about),
@@ -90,6 +91,8 @@ LOST: dict[str, Callable[[Bullet], bool]] = {
     "counts of support": lambda bullet: bullet.support != _BLANK.support,
     "locks": lambda bullet: bullet.locked,
     "tasks and runs of origin": lambda bullet: bool(bullet.provenance.run or bullet.provenance.tasks),
+    "traces of origin": lambda bullet: bool(bullet.provenance.origin or bullet.provenance.traces or bullet.provenance.evidence),
+    "dates of expiry": lambda bullet: bool(bullet.expires_at),
     "dates": lambda bullet: bool(bullet.created_at or bullet.updated_at),
     "version numbers": lambda bullet: bullet.version != _BLANK.version,
 }

@@ -272,7 +272,9 @@ def _write(playbook: Playbook, generation: _Generation) -> ExportedPlaybook:
     kept = mapping(playbook.extra.get(_OWN))
     same = kept.get("generation") == generation.name
     top = mapping(kept.get("top"))
-    bullets = tuple(bullet for bullet in playbook.bullets if not bullet.retired or _can_be_retired(bullet, generation))
+    # Other systems know nobody who must approve: what is held would be used there.
+    free = (bullet for bullet in playbook.bullets if bullet.retired or not bullet.held)
+    bullets = tuple(bullet for bullet in free if not bullet.retired or _can_be_retired(bullet, generation))
     rows = {bullet.id: _row(bullet, generation) for bullet in bullets}
     numbers = [int(match[1]) for id in rows if (match := re.fullmatch(r".*-(\d{5,9})", id))]
     values: dict[str, Any] = {

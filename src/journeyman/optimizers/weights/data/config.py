@@ -37,6 +37,9 @@ class DatasetConfig(Config):
     """A mean reward from which an attempt is good that neither a person nor a check judged."""
     auto_labels: bool = False
     """Also take the auto-labeler's word, where there is neither a person's nor a reward."""
+    calls: bool = False
+    """Also rows of single tool calls, of attempts that nobody judged: what a tool refused as bad, and with which arguments it
+    took the call afterwards as good. Only for kto."""
     balance: Balance = "none"
     """Of labels. `undersample` leaves out of the larger side, `oversample` repeats of the smaller; `weights` leaves the rows
     as they are, and says by which weights a trainer makes up for it."""
@@ -56,6 +59,9 @@ class DatasetConfig(Config):
             raise SettingError(
                 "balance", f"{{}} is {self.balance!r}, and must be none for grpo: it is labels that are balanced"
             )
+
+        if self.calls and self.method != "kto":
+            raise SettingError("calls", "{} is for kto: a refused call and the one that was taken are labels, and no group")
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,6 +15,7 @@ from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Reasoning, Trace
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.rows import ROLES, TextOrMessages, arguments_of, is_number
+from journeyman.tracing.evidence import evidence_of
 from journeyman.tracing.fields import recorded_tools
 from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Losses, Transcript, conversations, with_messages
 
@@ -396,6 +397,9 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
         losses.add(f"{why}: left out")
         return
     label = verdict(judged, config.threshold, proposals=config.auto_labels)
+    if label is None and config.calls:
+        yield from _of_calls(judged, config, spool, losses)
+        return
     if label is None:
         losses.add(f"{UNKNOWN}: left out")
         return
@@ -405,6 +409,44 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
         fit = truncated(chat, max_characters(config), lambda what: losses.add(f"rows {what}"))
         if fit is not None:
             yield _candidate(judged, fit, number, (task, label), spool)
+
+
+def _of_calls(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterator[CandidateRow]:
+    """The calls that a tool refused, and what it took instead, each as an answer to what had been said before the first."""
+    attempt = evidence_of(judged.trace)
+    answers = {
+        exchange.call.id: (prompt, exchange.answer)
+        for thread in conversations(judged.trace.steps)
+        for prompt, exchange in _with_prompts(judged.trace, thread)
+    }
+    tools = tuple(dict(told) for call in judged.trace.calls[:1] for told in recorded_tools(call.raw))
+    number = 0
+    for call in attempt.calls:
+        after = attempt.accepted_after(call) if call.ok is False else None
+        if after is None or after.written == call.written or call.model_call not in answers:
+            continue
+        prompt, refused = answers[call.model_call]
+        _, taken = answers.get(after.model_call or "", ((), None))
+        for answer, good in ((refused, False), (taken, True)):
+            if answer is None or not prompt:
+                continue
+            why = f"{call.tool} took the call" if good else f"{call.tool} refused the call, and took it with other arguments"
+            label = LabelVerdict(good=good, source=Source.CHECK, reason=why, value=float(good))
+            chat = Conversation(prompt=prompt, completion=(answer,), tools=tools)
+            yield _candidate(judged, chat, number, (_task(judged, chat), label), spool)
+            number += 1
+    if not number:
+        losses.add(f"{UNKNOWN}, and in which no tool took a call that it had refused: left out")
+
+
+def _with_prompts(trace: Trace, thread: Sequence[ModelCall]) -> Iterator[tuple[tuple[Mapping[str, Any], ...], FinetuningCall]]:
+    """Each exchange of a conversation with all that had been said before its answer."""
+    said: list[Mapping[str, Any]] = []
+    for exchange in Transcript(trace.steps, Losses()).exchanges(thread):
+        said += exchange.heard
+        yield tuple(said), exchange
+        if exchange.answer is not None:
+            said.append(exchange.answer)
 
 
 def _candidate(

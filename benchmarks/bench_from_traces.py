@@ -1,0 +1,107 @@
+"""From live traces to a candidate, shop by shop: what a stock client's refused orders taught, and how orders fare with it.
+
+    python -m benchmarks.bench_from_traces                       # the eight shops, the embedded model behind a real gateway
+    python -m benchmarks.bench_from_traces --model known oslo    # a clerk that is right at once: the way alone, in a minute
+
+Each shop: `journeyman serve` before a clerk, 300 orders of 25 customers by a stock client whose tool is the shop's API,
+`journeyman train playbook --from traces`, and, where it is checked, a release to all new sessions and 60 more orders: how many
+of these the API takes is the hidden truth that the examination could not see.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from journeyman.stores.traces import open_traces
+from journeyman.tasks.desk.world import SHOPS
+from tests.serving.gateway.test_process import served, stopped, until
+from tests.support.clerk import clerk
+from tests.support.desk_customers import orders, visits
+
+BAR = 0.95
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shops", nargs="*", default=[], metavar="SHOP")
+    parser.add_argument("--model", default="embedded", help="the clerk: embedded, embedded:small or known")
+    parser.add_argument("--orders", type=int, default=300)
+    parser.add_argument("--wire", default="chat")
+    given = parser.parse_args()
+    shops = given.shops or list(SHOPS)
+    print(f"{given.model} behind a gateway, {given.orders} orders of 25 customers over {given.wire}")
+    print(
+        f"{'shop':>6} {'live':>6} {'rules':>6} {'held':>5} {'verdict':>15} {'examined':>9} {'truth':>6} {'calls':>6} {'CPU':>6}"
+    )
+    good = 0
+    for shop in shops:
+        with tempfile.TemporaryDirectory() as folder, clerk(given.model) as up:
+            row = one(Path(folder), up, shop, given.orders, given.wire)
+        good += row["verdict"] == "checked" and row["truth"] >= BAR
+        print(
+            f"{shop:>6} {row['live']:>6.1%} {row['rules']:>6} {row['held']:>5} {row['verdict']:>15} {row['examined']:>9.1%} "
+            f"{row['truth']:>6.1%} {row['calls']:>6} {row['cpu']:>5.0f}s",
+            flush=True,
+        )
+    print(f"checked, and at least {BAR:.0%} of later orders right: {good} of {len(shops)}")
+    return 0 if good == len(shops) else 1
+
+
+def one(folder: Path, up: str, shop: str, count: int, wire: str) -> dict[str, Any]:
+    tasks = orders(shop, count + 60)
+    with served(folder, "--upstream", up if wire == "messages" else f"{up}/v1", "--no-pages") as (url, process):
+        live = visits(url, shop, tasks[:count], wire=wire)
+        until(lambda: recorded(folder) >= count, 60)
+        before, began = cpu(), time.monotonic()
+        slot = run(folder, "train", "playbook", "--from", "traces", "--reflector-model", "embedded")["slots"][0]
+        spent, seconds = cpu() - before, time.monotonic() - began
+        truth = 0.0
+        if slot["verdict"] == "checked":
+            about = ("--agent", "desk", "--domain", shop, "--share", "1", "--reason", "checked")
+            run(folder, "releases", "start", slot["candidate"], *about)
+            time.sleep(4)
+            taken = visits(url, shop, tasks[count:], wire=wire, first=count)
+            truth = sum(taken) / len(taken)
+        stopped(process)
+    return {
+        "live": sum(live) / len(live),
+        "rules": slot["shown"],
+        "held": slot["held"],
+        "verdict": slot["verdict"],
+        "examined": (slot["examination"] or {}).get("candidate") or 0.0,
+        "truth": truth,
+        "calls": slot["calls"],
+        "cpu": spent,
+        "seconds": seconds,
+    }
+
+
+def run(folder: Path, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "journeyman", *arguments, "--json"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, env=env)
+    if done.returncode:
+        raise SystemExit(f"journeyman {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def recorded(folder: Path) -> int:
+    with open_traces(str(folder / ".journeyman/journeyman.db"), make=False) as store:
+        return sum(len(trace.calls) == 2 for trace in store.traces())
+
+
+def cpu() -> float:
+    """Seconds of all children that have ended: the command's own, and not the clerk's."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())

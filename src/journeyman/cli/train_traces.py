@@ -1,0 +1,183 @@
+"""`journeyman train playbook --from traces`: from what was recorded to a candidate."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from journeyman.cli.console import Column, Screen, table, write
+from journeyman.cli.shared import settled
+from journeyman.cli.trace_filters import span, time_of
+from journeyman.core.errors import InputError
+from journeyman.core.format import counted
+from journeyman.experiments.playbook.config import TracesConfig
+from journeyman.stores.traces.base import Query
+
+if TYPE_CHECKING:
+    from journeyman.experiments.playbook.from_traces import Prepared, SlotResult
+
+OWN = (
+    "agent", "last", "since", "until", "session", "min_principals", "min_groups", "held_out_share", "max_calls",
+    "leave_one_out", "approve", "bullet_days",
+)  # fmt: skip
+"""Options that no other way of training has."""
+_SHARED = (
+    "domain", "generator_model", "reflector_model", "base_url", "embedder", "max_cost", "attempts_per_task", "evaluate",
+    "output_playbook_path",
+)  # fmt: skip
+
+
+def train_from_traces(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+    """Learn from every slot that is meant; the object that `--json` prints.
+
+    Raises:
+        InputError: An option belongs to another way of training, or nothing can be learned.
+    """
+    from journeyman.experiments.playbook import from_traces
+
+    if strange := [name for name in given if name not in (*OWN, *_SHARED)]:
+        said = f"--{strange[0].replace('_', '-')}"
+        raise InputError(f"{said} is for training on a data set or on scenarios; --from traces learns from what was recorded")
+    config = settled(TracesConfig, given)
+    with _TracesScreen(quiet=quiet) as screen:
+        trainer = from_traces.TracesTrainer(config, _query(config, given), watcher=screen)
+        gathered = trainer.gathered()
+        if dry_run:
+            prepared = [from_traces.prepare(each, config) for each in gathered]
+            return _planned(prepared, config, quiet=quiet)
+        results = [asyncio.run(trainer.train(each)) for each in gathered]
+    if not quiet:
+        for result in results:
+            write(*_lines(result))
+    return {"slots": [result.json() for result in results]}
+
+
+def _query(config: TracesConfig, given: Mapping[str, Any]) -> Query:
+    since, until = time_of(config.since or None, "--since"), time_of(config.until or None, "--until")
+    if since is not None and "last" in given:
+        raise InputError("--last and --since both say where to begin; give one of them")
+    begin = since or datetime.now(UTC) - span(config.last, "--last")
+    return Query(
+        agent=config.agent or None, domain=config.domain or None, session=config.session or None, since=begin, until=until
+    )
+
+
+_EVERY = 50
+"""Calls between two words on how far it is."""
+
+
+class _TracesScreen(Screen):
+    """Shows how far it is. Implements `from_traces.Watcher`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__("requests", quiet=quiet)
+        self._told_of = 0
+
+    def stage(self, said: str) -> None:
+        self.say(said)
+
+    def examined(self, calls: int) -> None:
+        if calls // _EVERY > self._told_of:
+            self._told_of = calls // _EVERY
+            self.say(f"{calls} calls")
+
+
+# Before anything is asked.
+
+
+def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -> dict[str, Any]:
+    from journeyman.experiments.playbook import from_traces
+
+    slots = []
+    for each in prepared:
+        calls = from_traces.planned_calls(each, config)
+        groups = each.asked(config.min_principals)
+        told = {
+            "agent": each.gathered.slot.agent,
+            "domain": each.gathered.slot.domain,
+            "traces": each.gathered.read,
+            "left_out": dict(each.gathered.left_out),
+            "groups": len(each.groups),
+            "groups_worded": len(groups),
+            "examined": {"attempts": len(each.split.examine), "dropped": each.split.dropped, **each.tasks.kinds},
+            "leak": each.split.leak,
+            "reflector": from_traces.reflector_name(config) or "template",
+            "calls": calls,
+        }
+        slots.append(told)
+        if not quiet:
+            _show_plan(each, told)
+    if not quiet:
+        write("Nothing was sent.")
+    return {"slots": slots}
+
+
+def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
+    gathered = prepared.gathered
+    write(f"{gathered.slot}: {counted(gathered.read, 'trace')}{_why(gathered.left_out)}")
+    columns = [
+        Column(name="people"), Column(name="traces"), Column(name="tool", words=True), Column(name="argument", words=True),
+        Column(name="what it said", words=True, wraps=True),
+    ]  # fmt: skip
+    rows = [
+        (str(len(group.principals)), str(len(group.traces)), group.tool or "-", group.argument or "-", group.template)
+        for group in prepared.groups[:20]
+    ]
+    if rows:
+        table(
+            columns,
+            rows,
+            title=f"{told['groups_worded']} of {counted(told['groups'], 'group')} of evidence would be put into words",
+        )
+    else:
+        write("There is no evidence in them: no tool refused a call, and no person corrected an answer.")
+    calls = told["calls"]
+    write(
+        f"{counted(told['examined']['attempts'], 'later request')} to examine on; {prepared.split.leak}.",
+        f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} to examine.",
+    )
+
+
+def _why(left_out: Mapping[str, int]) -> str:
+    said = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    return f" ({said}: left out)" if said else ""
+
+
+# Afterwards.
+
+
+def _lines(result: "SlotResult") -> Iterator[str]:
+    funnel = result.funnel
+    yield f"{result.prepared.gathered.slot}: {counted(funnel['traces'], 'trace')}{_why(result.prepared.gathered.left_out)}"
+    yield (
+        f"{funnel['with_evidence']} with evidence in {counted(funnel['groups'], 'group')}, {funnel['groups_worded']} of them "
+        f"put into words: {counted(funnel['rules'], 'rule')}"
+    )
+    for outcome in result.outcomes:
+        if outcome.left_out:
+            yield f"  left out: {_named(outcome.group.tool, outcome.group.template)}: {outcome.left_out}"
+    yield from (f"  refused: {count} {why}" for why, count in result.refused.items())
+    for bullet in result.playbook.active:
+        people = f"{bullet.provenance.principals} people"
+        yield f"  - {bullet.content}   ({people}, {counted(bullet.provenance.trace_count, 'trace')}; {bullet.id})"
+    for bullet in result.playbook.held:
+        yield f"  held for a person: {bullet.content}   ({bullet.held}; {bullet.id})"
+    yield f"{result.verdict.replace('_', ' ')}: {result.reason}"
+    cost = "an unknown cost" if result.cost is None else f"${result.cost:.4f}"
+    yield f"{counted(result.calls, 'call')}, {cost}; the playbook is in {result.path}"
+    yield from _next(result)
+
+
+def _named(tool: str, said: str) -> str:
+    return f"{tool}: {said[:60]}" if tool else said[:60]
+
+
+def _next(result: "SlotResult") -> Iterator[str]:
+    if result.playbook.bullets:
+        yield f"See where a rule comes from: journeyman playbook why {result.path} {result.playbook.bullets[0].id}"
+    if result.playbook.held:
+        yield f"Approve one that is held: journeyman playbook approve {result.path} {result.playbook.held[0].id} --reason WHY"
+    if result.verdict == "checked":
+        slot = result.prepared.gathered.slot
+        agent = f" --agent {slot.agent}" if slot.agent else ""
+        yield f"Show it to a share of new sessions: journeyman releases start {result.candidate}{agent} --domain {slot.domain}"

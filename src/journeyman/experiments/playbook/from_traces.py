@@ -1,0 +1,454 @@
+"""From recorded traces to a candidate, without a line of code: what `journeyman train playbook --from traces` runs.
+
+The latest requests are kept apart. From the earlier ones evidence is gathered in groups, put into rules and merged into a
+playbook; the later ones are asked again with it and without it, by model calls alone. What is found is `refused`, `checked`
+(it may begin a canary) or `not examinable` (a person must say so). Only live sessions can say that it is better.
+"""
+
+import logging
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from journeyman.agents.replay import CallBudget, WithinBudget
+from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.errors import InputError
+from journeyman.core.playbook import Batch, Playbook, Retire
+from journeyman.core.rollout import Slot, SlotKind
+from journeyman.core.task import Split
+from journeyman.core.trace import Trace
+from journeyman.experiments import settings, wiring
+from journeyman.experiments.agents import candidate_of
+from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
+from journeyman.experiments.playbook import examination
+from journeyman.experiments.playbook.config import TracesConfig
+from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
+from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run
+from journeyman.io.files import locked
+from journeyman.models import KEY, embedders
+from journeyman.models.base import Model
+from journeyman.models.embedders import Cached
+from journeyman.optimizers.playbook import edit, files
+from journeyman.optimizers.playbook.curator import Curator
+from journeyman.optimizers.playbook.decay import Decay, decayed
+from journeyman.optimizers.playbook.evidence import EvidenceGroup, evidence_groups
+from journeyman.optimizers.playbook.from_traces import (
+    GroupOutcome,
+    LearnedFromTraces,
+    LearnTools,
+    ReflectionCache,
+    asked_about,
+    learn,
+)
+from journeyman.optimizers.playbook.group_reflector import calls_needed
+from journeyman.optimizers.playbook.run import spoken
+from journeyman.optimizers.playbook.safeguards import cut_echoes
+from journeyman.stores import Store, open_store, open_traces
+from journeyman.stores.registry import GateVerdict, gate_word
+from journeyman.stores.traces.base import Query
+from journeyman.tracing.evidence import AttemptEvidence, evidence_of
+from journeyman.tracing.twins import TwinSplit, split_by_time
+
+log = logging.getLogger(__name__)
+
+NO_CONTENT = "traces of which no words were kept"
+OWN_RUNS = "attempts of Journeyman's own runs"
+
+
+class TrafficSlot(NamedTuple):
+    """Whose traces are learned from together: another agent or domain is another job."""
+
+    agent: str | None
+    domain: str
+
+    def __str__(self) -> str:
+        return f"{self.agent or 'any agent'}/{self.domain}"
+
+    @property
+    def slot(self) -> Slot:
+        """Where what is learned would be served."""
+        return Slot(SlotKind.CONTEXT, self.agent or "*", self.domain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """The traces of one slot, as far as anything can be learned from them."""
+
+    slot: TrafficSlot
+    attempts: tuple[AttemptEvidence, ...]
+    """Oldest first."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many traces are not among them, by why."""
+
+    @property
+    def read(self) -> int:
+        return len(self.attempts) + sum(self.left_out.values())
+
+
+def gather(traces: Iterator[Trace]) -> list[Gathered]:
+    """Traces by the slot that they belong to, those with most first."""
+    kept: defaultdict[TrafficSlot, list[AttemptEvidence]] = defaultdict(list)
+    left_out: defaultdict[TrafficSlot, Counter[str]] = defaultdict(Counter)
+    for trace in traces:
+        slot = TrafficSlot(trace.agent, trace.domain)
+        if why := _left_out(trace):
+            left_out[slot][why] += 1
+        else:
+            kept[slot].append(evidence_of(trace))
+    slots = sorted(kept.keys() | left_out.keys(), key=lambda slot: (-len(kept[slot]), str(slot)))
+    return [Gathered(slot=each, attempts=tuple(kept[each]), left_out=dict(left_out[each].most_common())) for each in slots]
+
+
+def _left_out(trace: Trace) -> str:
+    if trace.source == "run":
+        return OWN_RUNS
+    if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
+        return "attempts at tasks that are to be examined on"
+    return excluded(trace)
+
+
+# What is known before anything is asked.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What there is to learn from, and what to examine on."""
+
+    gathered: Gathered
+    split: TwinSplit
+    groups: tuple[EvidenceGroup, ...]
+    """Of what is learned from; those that most people met first."""
+    tasks: DrawnTasks
+    """To examine on."""
+
+    def asked(self, least: int) -> list[EvidenceGroup]:
+        """The groups that are put into words."""
+        return [group for group in self.groups if not asked_about(group, least)]
+
+
+def prepare(gathered: Gathered, config: TracesConfig) -> Prepared:
+    """Split the attempts by time, group the evidence of the earlier, and make tasks of the later. Asks no model."""
+    attempts = gathered.attempts
+    split = split_by_time(attempts, held_out=config.held_out_share, cut=config.twin_cut)
+    # Where nothing can be examined, all of it can be learned from.
+    learned = [attempts[place] for place in (split.learn if split.examine else range(len(attempts)))]
+    twins = [split.groups[place] for place in (split.learn if split.examine else range(len(attempts)))]
+    examined = [attempts[place] for place in split.examine]
+    far = {place for place, is_far in enumerate(split.far) if is_far}
+    return Prepared(
+        gathered=gathered,
+        split=split,
+        groups=tuple(evidence_groups(learned, cut=cut_echoes, twins=twins)),
+        tasks=draw(examined, clusters=split.clusters, far=far),
+    )
+
+
+# The run.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotResult:
+    """What became of one slot."""
+
+    prepared: Prepared
+    playbook: Playbook
+    path: str
+    candidate: str | None
+    """The id of what was learned; `None` where nothing was."""
+    verdict: str
+    """refused, checked or not examinable; unexamined where nobody looked."""
+    reason: str
+    """One sentence."""
+    outcomes: tuple[GroupOutcome, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    examination: Mapping[str, Any] | None = None
+    run_id: str = ""
+    calls: int = 0
+    cost: float | None = 0.0
+
+    @property
+    def funnel(self) -> dict[str, int]:
+        """How much became how little."""
+        groups = self.prepared.groups
+        drafts = [draft for outcome in self.outcomes for draft in outcome.drafts]
+        return {
+            "traces": self.prepared.gathered.read,
+            "learned_from": len(self.prepared.split.learn),
+            "with_evidence": len({trace for group in groups for trace in group.traces}),
+            "groups": len(groups),
+            "groups_worded": sum(not outcome.left_out for outcome in self.outcomes),
+            "rules": len({draft.insight.content for draft in drafts}),
+            "shown": len(self.playbook.active),
+            "held": len(self.playbook.held),
+        }
+
+    def json(self) -> dict[str, Any]:
+        gathered, split = self.prepared.gathered, self.prepared.split
+        return {
+            "agent": gathered.slot.agent,
+            "domain": gathered.slot.domain,
+            "run_id": self.run_id,
+            **self.funnel,
+            "left_out": dict(gathered.left_out),
+            "evidence": [outcome.json() for outcome in self.outcomes],
+            "refused": dict(self.refused),
+            "examined": {
+                "attempts": len(split.examine),
+                "dropped": split.dropped,
+                "leak": split.leak,
+                **self.prepared.tasks.kinds,
+            },
+            "calls": self.calls,
+            "cost": self.cost,
+            "playbook_path": self.path,
+            "candidate": self.candidate,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "examination": self.examination,
+        }
+
+
+class Watcher(Protocol):
+    """Is told how far it is."""
+
+    def stage(self, said: str) -> None:
+        """What is done now."""
+
+    def examined(self, calls: int) -> None:
+        """How many calls were made."""
+
+
+class Unwatched:
+    """Nobody is told. Implements `Watcher`."""
+
+    def stage(self, said: str) -> None:
+        pass
+
+    def examined(self, calls: int) -> None:
+        pass
+
+
+class TracesTrainer:
+    """Learns from recorded traces, slot by slot."""
+
+    def __init__(self, config: TracesConfig, query: Query, *, watcher: Watcher | None = None) -> None:
+        self.config, self.query = config, query
+        self.watcher = watcher or Unwatched()
+
+    def gathered(self) -> list[Gathered]:
+        """The traces that are meant.
+
+        Raises:
+            InputError: There are none, or nothing can be learned from any.
+        """
+        with open_traces(self.config.store, make=False) as store:
+            found = gather(store.traces(self.query))
+        if not found:
+            raise InputError(
+                "there are no traces in that time; journeyman serve records some, journeyman collect brings in files, and "
+                "--last or --since looks further back"
+            )
+        usable = [each for each in found if each.attempts]
+        if not usable:
+            why = ", ".join(f"{count} {why}" for why, count in sum((Counter(e.left_out) for e in found), Counter()).items())
+            raise InputError(f"nothing can be learned from these traces: {why}")
+        return usable
+
+    async def train(self, gathered: Gathered) -> SlotResult:
+        """Learn, examine, and write down what came of it.
+
+        Raises:
+            InputError: The playbook cannot be written, or a model is none.
+            PlaybookError: Another process learns for this slot.
+        """
+        with self._alone(gathered.slot), open_store(self.config.store) as store:
+            return await _SlotTraining(self.config, gathered, store, self.watcher).result()
+
+    @contextmanager
+    def _alone(self, slot: TrafficSlot) -> Iterator[None]:
+        lease = Path(self.config.project) / "learn" / _name(slot)
+        busy = f"another process learns from the traces of {slot} just now; wait for it"
+        with locked(lease, patience=0, busy=busy):
+            yield
+
+
+def _name(slot: TrafficSlot) -> str:
+    return f"{spoken(slot.agent or 'any')}-{spoken(slot.domain)}"
+
+
+class _SlotTraining:
+    """Goes round the loop once for a slot. Implements `experiments.loop.Optimizer`."""
+
+    name = "playbook"
+
+    def __init__(self, config: TracesConfig, gathered: Gathered, store: Store, watcher: Watcher) -> None:
+        self.config, self.gathered, self.store, self.watcher = config, gathered, store, watcher
+        self.path = Path(config.output_playbook_path or f"playbooks/{_name(gathered.slot)}.json")
+        self.budget = CallBudget(config.max_calls, config.max_cost)
+        self.embedder = Cached(embedders.load(config.embedder))
+        self.baseline = production_playbook(store, config.store, gathered.slot)
+        self.playbook = files.load(self.path) if self.path.exists() else self.baseline
+        self.learned: LearnedFromTraces | None = None
+        self.report: examination.ExaminationReport | None = None
+        self.verdict, self.stamp = "unexamined", wiring.now().isoformat(timespec="seconds")
+
+    async def result(self) -> SlotResult:
+        self.watcher.stage("looking for what recurs")
+        self.prepared = prepare(self.gathered, self.config)
+        run = Run.new(f"traces-{_name(self.gathered.slot)}", kind="train playbook", config=_told(self.config), store=self.store)
+        self.run = run
+        written: list[SlotResult] = []
+
+        def settle(iteration: Iteration) -> None:
+            written.append(self._written(iteration))
+
+        with run.tracked():
+            await improve(
+                self,
+                baseline=candidate_of(self.baseline),
+                run=run,
+                evaluate=self.evaluate,
+                releases=ReleasePolicy(),
+                settle=settle,
+            )
+            (result,) = written
+            run.end(result.json())
+        return result
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        """Put the evidence into words, and merge it into the playbook's file."""
+        asked = self.prepared.asked(self.config.min_principals)
+        self.watcher.stage(f"{len(asked)} of {len(self.prepared.groups)} groups of evidence are put into words")
+        reflector = _reflector(self.config, self.budget)
+        try:
+            tools = LearnTools(
+                reflector=reflector,
+                curator=Curator(self.embedder),
+                budget=self.budget,
+                cache=ReflectionCache(Path(self.config.project) / "learn" / "reflections.jsonl"),
+                least=self.config.min_principals,
+                days=self.config.bullet_days,
+                approve_all=self.config.approve == "all",
+                name=run.id,
+                stamp=self.stamp,
+            )
+            gone = decayed(
+                self.playbook,
+                self.prepared.groups,
+                self.gathered.attempts,
+                datetime.fromisoformat(self.stamp),
+                Decay(least=self.config.min_principals, days=self.config.bullet_days),
+            )
+            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=gone)
+        finally:
+            if reflector is not None:
+                await reflector.close()
+        batch = self.learned.batch
+        if batch.deltas or not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            begun = replace(self.playbook, created_at=self.playbook.created_at or self.stamp)
+            self.playbook = edit.merge(self.path, lambda _: batch, new=begun).playbook
+        return candidate_of(self.playbook)
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
+        """Ask the later requests again, with what was learned and without it."""
+        if not self.config.evaluate:
+            return Unproven("not examined")
+        word = gate_word(tuple(self.store.evaluations(candidate_id=candidate.id)))
+        if word.verdict is not GateVerdict.UNEXAMINED:
+            self.verdict = word.verdict.value
+            return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
+        self.watcher.stage("asking later requests again, as they were and with what was learned")
+        ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
+        try:
+            looking = examination.Examination(
+                evaluator=HeldOutEvaluator(store=self.store),
+                ask=ask,
+                budget=self.budget,
+                config=examination.ExaminationConfig(
+                    trials=self.config.attempts_per_task,
+                    min_groups=self.config.min_groups,
+                    leave_one_out=self.config.leave_one_out,
+                ),
+                done=self.watcher.examined,
+            )
+            self.report = await looking.examine(self.prepared.tasks, self.playbook, self.baseline, id=self.run.id)
+        finally:
+            await ask.close()
+        self.verdict = self.report.verdict.value
+        if self.report.dropped:
+            self._without(self.report)
+        return self.report
+
+    def _without(self, report: examination.ExaminationReport) -> None:
+        """Retire what the examination found to do harm."""
+        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=examination.harm(each)) for each in report.dropped)
+        batch = Batch(id=f"{self.run.id}/examination", deltas=deltas, at=self.stamp)
+        self.playbook = edit.merge(self.path, lambda _: batch).playbook
+
+    def _written(self, iteration: Iteration) -> SlotResult:
+        learned = self.learned
+        return SlotResult(
+            prepared=self.prepared,
+            playbook=self.playbook,
+            path=str(self.path),
+            candidate=found.id if (found := candidate_of(self.playbook)) else None,
+            verdict=self.verdict,
+            reason=iteration.reason,
+            outcomes=learned.outcomes if learned else (),
+            refused=learned.refused if learned else {},
+            examination=self.report.json() if self.report else None,
+            run_id=self.run.id,
+            calls=self.budget.calls,
+            cost=None if self.budget.unpriced else self.budget.cost,
+        )
+
+
+def _told(config: TracesConfig) -> dict[str, Any]:
+    """The settings as a run keeps them: everything but where its store is."""
+    return {name: value for name, value in asdict(config).items() if name != "store"}
+
+
+def production_playbook(store: Store, url: str, slot: TrafficSlot) -> Playbook:
+    """What is served in a slot now; an empty playbook where nothing is."""
+    from journeyman.stores.rollouts import open_rollouts
+
+    with open_rollouts(url, make=False) as kept:
+        served = kept.live().baseline(slot.slot).candidate_id
+    candidate = None if served == BASE else store.candidate(served)
+    if candidate is None or candidate.kind is not Kind.PLAYBOOK:
+        return Playbook()
+    return files.loads(candidate.body, f"the playbook in production of {slot}")
+
+
+DEFAULT_REFLECTOR = "openai:gpt-5-nano"
+
+
+def reflector_name(config: TracesConfig) -> str:
+    """Who puts evidence into words: whom the settings name, else a small model where there is a key for it. Empty for nobody:
+    then templates do."""
+    named = config.reflector_model or config.generator_model
+    return named or (DEFAULT_REFLECTOR if os.environ.get(KEY) else "")
+
+
+def _reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
+    name = reflector_name(config)
+    if not name:
+        return None
+    return WithinBudget(wiring.connect(name, base_url=config.base_url, key_env=config.key_env), budget)
+
+
+def planned_calls(prepared: Prepared, config: TracesConfig) -> dict[str, int]:
+    """How many calls a run takes at most, by who is asked."""
+    asked = prepared.asked(config.min_principals)
+    name = reflector_name(config)
+    reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked) if name else 0
+    tasks = min(len(prepared.tasks.tasks), examination.ExaminationConfig().most_tasks)
+    return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}

@@ -1,0 +1,141 @@
+"""What was learned from traces does not hold for ever: it is retired when it is no longer met, when it stopped helping, when
+its tool has changed, and when the traces behind it were forgotten."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from journeyman.core.format import counted
+from journeyman.core.playbook import Bullet, Delta, Evidence, Playbook, Retire
+from journeyman.optimizers.playbook.evidence import TRACES, EvidenceGroup
+from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decay:
+    """When a rule goes."""
+
+    least: int = 3
+    """People that must have met the same for it to count."""
+    days: int = 90
+    """Without being met or shown."""
+
+
+def decayed(
+    playbook: Playbook, groups: Sequence[EvidenceGroup], attempts: Sequence[AttemptEvidence], now: datetime, rule: Decay
+) -> list[Delta]:
+    """The bullets learned from traces that go, and those that stay longer. Locked ones are a person's.
+
+    Args:
+        attempts: All of the time that is looked at, examined or not: that a rule is met there is no lesson.
+    """
+    shown = _shown(attempts)
+    newest = _newest_tools(attempts)
+    met = {group.id for group in groups}
+    found: list[Delta] = []
+    for bullet in playbook.bullets:
+        if bullet.retired or bullet.locked or not bullet.provenance.evidence:
+            continue
+        if why := _gone(bullet, newest) or _useless(bullet, groups, attempts, shown, rule.least):
+            found.append(Retire(bullet_id=bullet.id, reason=why))
+        elif met & set(bullet.provenance.evidence.split()) or shown.get(bullet.id):
+            found += _prolonged(bullet, now + timedelta(days=rule.days))
+        elif bullet.expires_at and datetime.fromisoformat(bullet.expires_at) < now:
+            found.append(Retire(bullet_id=bullet.id, reason=f"neither met nor shown to anybody for {rule.days} days"))
+    return found
+
+
+def _shown(attempts: Sequence[AttemptEvidence]) -> dict[str, set[str]]:
+    """The traces in whose prompts each bullet stood."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for attempt in attempts:
+        for id in attempt.trace.shown:
+            found[id].add(attempt.trace.id)
+    return found
+
+
+def _newest_tools(attempts: Sequence[AttemptEvidence]) -> dict[str, ToolDefinition]:
+    newest: dict[str, ToolDefinition] = {}
+    for attempt in sorted(attempts, key=lambda each: each.trace.started_at):
+        newest |= attempt.tools
+    return newest
+
+
+def _gone(bullet: Bullet, newest: dict[str, ToolDefinition]) -> str:
+    """Whether what it is about is no longer declared."""
+    tool, _, argument = bullet.about.partition(".")
+    if not argument or tool not in newest or not newest[tool].arguments:
+        return ""
+    return "" if argument in newest[tool].arguments else f"{tool} no longer declares an argument {argument}"
+
+
+def _useless(
+    bullet: Bullet,
+    groups: Sequence[EvidenceGroup],
+    attempts: Sequence[AttemptEvidence],
+    shown: dict[str, set[str]],
+    least: int,
+) -> str:
+    """Whether the same refusal comes as often with it as without it."""
+    here = shown.get(bullet.id, set())
+    mine = [group for group in groups if group.id in bullet.provenance.evidence.split()]
+    again = {m.principal for group in mine for m in group.members if m.call and bullet.id in m.call.shown}
+    if len(again) < least:
+        return ""
+    failed = {trace for group in mine for trace in group.traces}
+    elsewhere = {attempt.trace.id for attempt in attempts} - here
+    with_it = len(failed & here) / len(here)
+    without = len(failed & elsewhere) / len(elsewhere) if len(elsewhere) >= least else _HALF
+    if with_it < min(without, _HALF):
+        return ""
+    met = f"{len(failed & here)} of {counted(len(here), 'request')} that were shown it"
+    return f"{met} were refused for the same all the same, those of {len(again)} people"
+
+
+_HALF = 0.5
+"""Where nobody works without it: a rule that does not prevent half of what it is about does not help."""
+
+
+def _prolonged(bullet: Bullet, until: datetime) -> Iterator[Evidence]:
+    if bullet.expires_at and datetime.fromisoformat(bullet.expires_at).date() < until.date():
+        told = bullet.provenance
+        yield Evidence(
+            bullet_id=bullet.id, traces=told.traces, trace_count=told.trace_count, principals=told.principals,
+            expires_at=until.isoformat(),
+        )  # fmt: skip
+
+
+def forgotten(playbook: Playbook, before: Sequence[EvidenceGroup], after: Sequence[EvidenceGroup], least: int) -> list[Delta]:
+    """What becomes of the bullets when traces are forgotten: their counts fall, and those behind which too few people are left
+    are retired.
+
+    Args:
+        before: The evidence with these traces.
+        after: The evidence without them.
+    """
+    left = {group.id: group for group in after}
+    found: list[Delta] = []
+    for bullet in playbook.bullets:
+        mine = [group for group in before if group.id in bullet.provenance.evidence.split()]
+        gone = {trace for group in mine for trace in group.traces} - {
+            trace for group in mine if group.id in left for trace in left[group.id].traces
+        }
+        if bullet.retired or not gone:
+            continue
+        people = {p for group in mine for p in group.principals}
+        still = {p for group in mine if group.id in left for p in left[group.id].principals}
+        principals = max(0, bullet.provenance.principals - len(people - still))
+        found.append(
+            Evidence(
+                bullet_id=bullet.id,
+                traces=tuple(trace for trace in bullet.provenance.traces if trace not in gone)[:TRACES],
+                trace_count=max(0, bullet.provenance.trace_count - len(gone)),
+                principals=principals,
+                expires_at=bullet.expires_at,
+            )
+        )
+        if principals < least and not bullet.locked:
+            why = f"{counted(len(gone), 'trace')} behind it were forgotten, and {principals} people are left of {least} needed"
+            found.append(Retire(bullet_id=bullet.id, reason=why))
+    return found
