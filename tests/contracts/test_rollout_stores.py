@@ -260,6 +260,11 @@ def test_the_first_word_on_a_session_holds_whoever_says_another(store: RolloutSt
     assert [each.unit for each in store.assignments("r1")] == ["u1", "u2"]
     assert [each.unit for each in store.assignments("r1", after=kept.seq)] == ["u2"]
     assert store.assignments("r2") == []
+    # Whoever has to know that the server was never another one is told so, and nothing is kept.
+    third = Assignment("r1", "u3", "canary", 2, "drawn", NOON)
+    assert list(store.assign([third], connections=store.connections + 1)) == []
+    assert store.assigned("r1", "u3") is None
+    assert len(store.assign([third], connections=store.connections)) == 1
 
 
 def test_writers_that_draw_differently_agree_on_every_session(store: RolloutStore) -> None:

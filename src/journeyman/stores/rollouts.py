@@ -187,9 +187,13 @@ class RolloutStore(OnDatabase):
 
     # Sessions.
 
-    def assign(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+    def assign(self, wanted: Sequence[Assignment], *, connections: int | None = None) -> Sequence[Assignment]:
         """Keep on which arms sessions are. The first word on a session holds, whoever it is of, unless a gateway tells that the
-        session was served production while the store did not answer: then that does. What holds, in their order."""
+        session was served production while the store did not answer: then that does. What holds, in their order.
+
+        Args:
+            connections: Where more or less were made by now, nothing is kept, and nothing comes back.
+        """
         # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
         ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
         rows = [{**each._asdict(), "at": utc(each.at)} for each in ordered]
@@ -197,6 +201,8 @@ class RolloutStore(OnDatabase):
             del row["seq"]
         # A loss of power may lose the last moment's: the hash gives them again.
         with self._database.write(swift=True) as connection:
+            if connections not in (None, self.connections):
+                return ()
             _take_back(connection, [each for each in ordered if each.why == DEGRADED])
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)

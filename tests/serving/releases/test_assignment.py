@@ -293,6 +293,8 @@ async def test_nobody_is_drawn_in_the_first_seconds_after_a_server_was_gone_and_
         # By another gateway, which was killed before it could tell, "s" may have been served production meanwhile.
         where = await one.arm(at(1.0), "s")
         assert (where.arm, where.counts) == (PRODUCTION, False)
+        while one.is_away or other.is_away:
+            await asyncio.sleep(0.02)
         # What stood in the store holds.
         assert [await each.arm(at(1.0), f"before {1 - number}") for number, each in enumerate((one, other))] == before[::-1]
         assert one.degraded == 1

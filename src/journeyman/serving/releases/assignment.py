@@ -44,6 +44,10 @@ _RETRY_SECONDS = 0.1
 _LATELY_SECONDS = 10.0
 """A server that crashed may have lost what it was told within these."""
 
+_OTHERS_SECONDS = 0.4
+"""In which every gateway has told a server that is back whom it had put where."""
+_LOOK_SECONDS = 0.2
+"""After which a gateway looks whether its server is another one, while it may have to tell it something again."""
 _SETTLING_SECONDS = 5.0
 """For which a server that was gone has to be back before anybody is drawn again: by then other gateways have told it whom they
 served meanwhile, those too that were killed and started again."""
@@ -227,12 +231,15 @@ class AssignmentWriter:
         """What is there to be written; nothing where the store is only to be tried."""
         batch: list[_Wanted] = []
         with suppress(queue.Empty):
-            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else 1.0 if self._lately else None)
+            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else _LOOK_SECONDS if self._may_repeat() else None)
             while len(batch) < AT_ONCE:
                 if first is not None:
                     batch.append(first)
                 first = self._waiting.get_nowait()
         return batch
+
+    def _may_repeat(self) -> bool:
+        return bool(self._lately) and self._store is not None and not self._store.in_order
 
     def _tried_long(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
         until = monotonic() + _TRIED_SECONDS
@@ -254,22 +261,26 @@ class AssignmentWriter:
             self._remember(store.assign(unsaid[:AT_ONCE]))
             self._said.update((each.rollout_id, each.unit) for each in unsaid[:AT_ONCE])
             del unsaid[:AT_ONCE]
-        began, kept = monotonic(), store.assign(wanted)
-        is_new = store.connections != self._connections
-        if is_new:
-            # The server may have crashed since: what it was told last, without waiting for its disk, is told again.
-            lately = [each for _, each in self._lately]
-            for begin in range(0, len(lately), AT_ONCE):
-                store.assign(lately[begin : begin + AT_ONCE])
-        if not store.in_order and ((is_new and self._connections) or self._was_lost or monotonic() - began > _LONGEST_SECONDS):
-            self._settled_at = monotonic() + _SETTLING_SECONDS
+        began, kept = monotonic(), store.assign(wanted, connections=self._connections)
+        if store.connections != self._connections or self._was_lost or monotonic() - began > _LONGEST_SECONDS:
+            self._come_back(store)
+            kept = store.assign(wanted)
         if monotonic() < self._settled_at and wanted:
             pairs = zip(wanted, kept, strict=True)
             store.assign([each._replace(arm=PRODUCTION, why=DEGRADED) for each, now in pairs if each.at == now.at])
             kept = store.assign(wanted)
-        self._connections, self._was_lost = store.connections, False
         self._remember(kept)
         return kept
+
+    def _come_back(self, store: "RolloutStore") -> None:
+        """To a server that may have crashed: what it was told last, without waiting for its disk, is told again, by each."""
+        lately = [each for _, each in self._lately] if store.connections != self._connections else []
+        for begin in range(0, len(lately), AT_ONCE):
+            store.assign(lately[begin : begin + AT_ONCE])
+        if (self._connections or self._was_lost) and not store.in_order:
+            self._over.wait(_OTHERS_SECONDS)
+            self._settled_at = monotonic() + _SETTLING_SECONDS
+        self._connections, self._was_lost = store.connections, False
 
     def _remember(self, kept: Iterable[Assignment]) -> None:
         now = monotonic()
