@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -321,9 +321,10 @@ def outcome(session: str, seed: int) -> float:
 class Clients:
     """Connections that take jobs in turn, each again until it is answered."""
 
-    def __init__(self, gateways: Sequence[Process], todo: Sequence[Job], *, seconds: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, gateways: Sequence[Process], todo: Iterable[Job], *, seconds: float = 0.0, seed: int = 0) -> None:
         """
         Args:
+            todo: Taken as they are done, 64 ahead at most.
             seconds: Over which the jobs are spread; 0 is as fast as they are answered.
         """
         self.traffic = Traffic()

@@ -131,6 +131,25 @@ def test_one_rollout_at_most_is_open_in_a_slot_and_it_begins_against_what_is_the
         store.start(begun("r4", baseline=Arm(name="production", candidate_id=OLD.id)))
 
 
+def test_what_is_served_is_told_without_reading_rollouts_that_are_over(store: RolloutStore) -> None:
+    store.advance(promoted(store, begun("r1")).then(EventKind.CONCLUDE, why()))
+    now = Arm(name="production", candidate_id=NEW.id)
+    store.advance(promoted(store, begun("r2", candidate=OLD, baseline=now)).then(EventKind.ROLLBACK, why("it harms")))
+    closed = ramped(begun("r3", candidate=OLD, baseline=now)).then(EventKind.CLOSE, why())
+    store.start(replace(closed, events=closed.events[:1]))
+    store.advance(closed)
+    held = ramped(begun("r4", candidate=OLD, baseline=now)).then(EventKind.HOLD, why())
+    store.start(replace(held, events=held.events[:1]))
+    store.advance(held)
+    with store._database.write() as connection:
+        connection.execute(sa.text("update rollouts set body = '{}' where id <> 'r4'"))
+    live = store.live()
+    assert [(each.id, each.state) for each in live.rollouts] == [("r4", RolloutState.HELD)]
+    assert {slot: move.candidate_id for slot, move in live.production.items()} == {SLOT: NEW.id}
+    with pytest.raises(ReleaseError, match="the rollout r4 is open there"):
+        store.may_start(begun("r5", candidate=OLD, baseline=now))
+
+
 def test_undo_brings_back_what_was_there_before_down_to_nothing(store: RolloutStore) -> None:
     with pytest.raises(ReleaseError, match="nothing was ever promoted"):
         store.undo(SLOT, why())
@@ -241,6 +260,11 @@ def test_the_first_word_on_a_session_holds_whoever_says_another(store: RolloutSt
     assert [each.unit for each in store.assignments("r1")] == ["u1", "u2"]
     assert [each.unit for each in store.assignments("r1", after=kept.seq)] == ["u2"]
     assert store.assignments("r2") == []
+    # Whoever has to know that the server was never another one is told so, and nothing is kept.
+    third = Assignment("r1", "u3", "canary", 2, "drawn", NOON)
+    assert list(store.assign([third], connections=store.connections + 1)) == []
+    assert store.assigned("r1", "u3") is None
+    assert len(store.assign([third], connections=store.connections)) == 1
 
 
 def test_writers_that_draw_differently_agree_on_every_session(store: RolloutStore) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -80,6 +81,7 @@ class Slot:
         return cls(SlotKind(kind), agent if rest else ANY, domain if slash else ANY)
 
 
+@lru_cache(maxsize=1024)
 def slots_of(kind: SlotKind, agent: str | None, domain: str | None) -> tuple[Slot, ...]:
     """The slots that a request may be served by, the most specific first."""
     # An agent with a slash in its name has no slot of its own.

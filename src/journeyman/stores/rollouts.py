@@ -20,6 +20,7 @@ from journeyman.core.errors import ReleaseError, StoreError, Unkeepable
 from journeyman.core.feedback import Feedback, TargetKind, latest
 from journeyman.core.release import NEXT, Move, Release, Stage
 from journeyman.core.rollout import (
+    NEXT_STATE,
     Arm,
     Cause,
     EventKind,
@@ -56,6 +57,8 @@ from journeyman.stores.traces.writing import insert, take_turn
 from journeyman.stores.urls import as_url
 
 Row = sa.Row[Any]
+_ENDING = sorted({kind.value for moves in NEXT_STATE.values() for kind, state in moves.items() if not NEXT_STATE[state]})
+"""Events after which a rollout is over."""
 CORRECT = "correct"
 """In the audit: what a rollout was decided on was corrected by what was told later."""
 
@@ -67,8 +70,7 @@ class RolloutStore(OnDatabase):
 
     def live(self) -> LiveReleases:
         with self._database.read() as connection:
-            open_ones = tuple(each for each in _rollouts(connection) if each.is_open)
-            return LiveReleases(_production(connection), open_ones, _models(connection))
+            return LiveReleases(_production(connection), tuple(_open_ones(connection)), _models(connection))
 
     def version(self) -> tuple[int, ...]:
         """Another one whenever something has happened to a rollout, a slot or a served model: cheap to ask for again and
@@ -185,9 +187,13 @@ class RolloutStore(OnDatabase):
 
     # Sessions.
 
-    def assign(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+    def assign(self, wanted: Sequence[Assignment], *, connections: int | None = None) -> Sequence[Assignment]:
         """Keep on which arms sessions are. The first word on a session holds, whoever it is of, unless a gateway tells that the
-        session was served production while the store did not answer: then that does. What holds, in their order."""
+        session was served production while the store did not answer: then that does. What holds, in their order.
+
+        Args:
+            connections: Where more or less were made by now, nothing is kept, and nothing comes back.
+        """
         # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
         ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
         rows = [{**each._asdict(), "at": utc(each.at)} for each in ordered]
@@ -195,6 +201,8 @@ class RolloutStore(OnDatabase):
             del row["seq"]
         # A loss of power may lose the last moment's: the hash gives them again.
         with self._database.write(swift=True) as connection:
+            if connections not in (None, self.connections):
+                return ()
             _take_back(connection, [each for each in ordered if each.why == DEGRADED])
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)
@@ -395,8 +403,14 @@ def _rollouts(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list
     return [_rollout(row, events[row.id]) for row in rows]
 
 
+def _open_ones(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Rollout]:
+    # Every gateway reads them whenever something happens, and those that are over grow ever more.
+    ended = sa.exists().where(ROLLOUT_EVENTS.c.rollout_id == ROLLOUTS.c.id, ROLLOUT_EVENTS.c.kind.in_(_ENDING))
+    return _rollouts(connection, ~ended, *where)
+
+
 def _open_in(connection: sa.Connection, slot: Slot) -> Rollout | None:
-    return next((each for each in _rollouts(connection, ROLLOUTS.c.slot == str(slot)) if each.is_open), None)
+    return next(iter(_open_ones(connection, ROLLOUTS.c.slot == str(slot))), None)
 
 
 def _may_start(connection: sa.Connection, rollout: Rollout) -> None:
@@ -607,8 +621,9 @@ def _serves(connection: sa.Connection, candidate_id: str, stage: Stage) -> bool:
 
 
 def _production(connection: sa.Connection) -> Mapping[Slot, SlotMove]:
-    # There are few moves: a promotion is a rare thing.
-    moves = (_move(row) for row in connection.execute(sa.select(SLOT_MOVES).order_by(SLOT_MOVES.c.seq)))
+    last = sa.select(sa.func.max(SLOT_MOVES.c.number)).where(SLOT_MOVES.c.slot == (table := SLOT_MOVES.alias()).c.slot)
+    found = sa.select(table).where(table.c.number == last.scalar_subquery()).order_by(table.c.seq)
+    moves = map(_move, connection.execute(found))
     return {move.slot: move for move in moves}
 
 
@@ -648,8 +663,7 @@ def _may_serve(connection: sa.Connection, served: ServedModel) -> None:
 
 def _serving(connection: sa.Connection, candidate_id: str) -> Slot | None:
     """A slot that a candidate is needed in: it is in production there, or a rollout that is open has it."""
-    open_ones = [each for each in _rollouts(connection) if each.is_open]
-    drawn = [(each.slot, arm.candidate_id) for each in open_ones for arm in (*each.arms, each.baseline)]
+    drawn = [(each.slot, arm.candidate_id) for each in _open_ones(connection) for arm in (*each.arms, each.baseline)]
     produced = [(move.slot, move.candidate_id) for move in _production(connection).values()]
     return next((slot for slot, id in (*produced, *drawn) if id == candidate_id), None)
 

@@ -473,8 +473,12 @@ def _leaves(value: Any, depth: int) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for name, each in value.items():
             yield str(name)
+            if type(each) in _NUMBERS and depth < DEEPEST:
+                continue
             if _secret(str(name)) and not isinstance(each, bool | int | float | None):
                 yield _CERTAIN
+            elif type(each) is str:
+                yield each
             else:
                 yield from _leaves(each, depth + 1)
     elif isinstance(value, list | tuple):
@@ -482,6 +486,7 @@ def _leaves(value: Any, depth: int) -> Iterator[str]:
             yield from _leaves(each, depth + 1)
 
 
+_NUMBERS = frozenset({bool, int, float, type(None)})
 _SHORTEST = 12
 """Characters of a secret that can be told without its name."""
 _CERTAIN = "\0password: 'p4ssw0rd'\0"

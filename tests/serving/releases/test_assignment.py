@@ -19,8 +19,9 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
-from journeyman.serving.releases.assignment import Assigner
-from journeyman.stores.base import DEGRADED, DRAWN
+from journeyman.serving.releases import assignment
+from journeyman.serving.releases.assignment import Assigner, DegradedSessions
+from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.contracts.test_rollout_stores import NOON, begun, ramped
 from tests.support import postgres
@@ -31,8 +32,8 @@ def at(share: float) -> Rollout:
 
 
 @contextmanager
-def assigner(opened: Callable[[], RolloutStore]) -> Iterator[Assigner]:
-    made = Assigner(opened)
+def assigner(opened: Callable[[], RolloutStore], kept: Path | None = None) -> Iterator[Assigner]:
+    made = Assigner(opened, kept=kept)
     made.warm()
     try:
         yield made
@@ -128,7 +129,7 @@ async def test_whom_a_killed_gateway_served_without_the_store_the_next_one_tells
     process = context.Process(target=_serves_without_a_store, args=(kept,))
     process.start()
     until = time.monotonic() + 30
-    while not (kept.exists() and kept.read_text().count("\n") == 3) and time.monotonic() < until:
+    while not (kept.exists() and kept.read_text().count("\n[") == 3) and time.monotonic() < until:
         await asyncio.sleep(0.02)
     process.kill()
     process.join()
@@ -142,6 +143,78 @@ async def test_whom_a_killed_gateway_served_without_the_store_the_next_one_tells
         again.close()
     with open_rollouts(path) as store:
         assert [each.why for each in store.assignments("r1")] == [DEGRADED] * 3
+
+
+async def test_whom_one_gateway_served_without_the_store_no_other_that_shares_its_file_draws(tmp_path: Path) -> None:
+    path, kept = tmp_path / "journeyman.db", tmp_path / "journeyman.db-degraded"
+    with assigner(partial(open_rollouts, path), kept) as one, assigner(_away, kept) as other:
+        drawn_here = await one.arm(at(1.0), "known here")
+        assert [(await other.arm(at(1.0), session)).arm for session in ("new", "known here")] == [PRODUCTION] * 2
+        assert drawn_here.arm == "canary"
+        # Neither waits for what is told the store, nor for a look into it.
+        for session in ("new", "known here"):
+            where = await one.arm(at(1.0), session)
+            assert (where.arm, where.counts) == (PRODUCTION, False)
+
+
+async def test_who_is_served_production_while_another_gateway_draws_them_gets_it_from_both(tmp_path: Path) -> None:
+    path, kept = tmp_path / "journeyman.db", tmp_path / "journeyman.db-degraded"
+    open_rollouts(path).close()
+    with assigner(partial(open_rollouts, path), kept) as one, assigner(_away, kept) as other:
+        locks = sqlite3.connect(path, isolation_level=None)
+        locks.execute("begin immediate")
+        drawing = asyncio.ensure_future(one.arm(at(1.0), "s"))
+        await asyncio.sleep(0.05)
+        there = await other.arm(at(1.0), "s")
+        locks.execute("rollback")
+        locks.close()
+        here = await drawing
+        assert {(each.arm, each.counts) for each in (there, here)} == {(PRODUCTION, False)}
+
+
+async def test_whom_a_killed_gateway_served_without_the_store_another_that_runs_tells_it(tmp_path: Path) -> None:
+    path, kept = tmp_path / "journeyman.db", tmp_path / "journeyman.db-degraded"
+    with assigner(_away, kept) as killed:
+        for number in range(3):
+            await killed.arm(at(1.0), f"s{number}")
+    with kept.open("a") as file:
+        file.write('["r1", "half a li')
+    with assigner(_away, kept) as after_it:
+        await after_it.arm(at(1.0), "s3")
+    with assigner(partial(open_rollouts, path), kept) as running:
+        await running.arm(at(1.0), "another")
+        until = time.monotonic() + 30
+        while kept.exists() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        with open_rollouts(path) as store:
+            assert sorted(each.why for each in store.assignments("r1")) == [DEGRADED] * 4 + [DRAWN]
+
+
+async def test_a_file_that_two_write_and_two_empty_loses_no_line(tmp_path: Path) -> None:
+    kept, over = tmp_path / "degraded", threading.Event()
+    wanted = {f"{writer}-{number}" for writer in range(2) for number in range(300)}
+    told = [set[tuple[str, str]](), set[tuple[str, str]]()]
+
+    def write(writer: int) -> None:
+        for number in range(300):
+            DegradedSessions(kept).add(Assignment("r1", f"{writer}-{number}", PRODUCTION, 2, DEGRADED, NOON))
+
+    def tell(found: set[tuple[str, str]]) -> None:
+        mine = DegradedSessions(kept)
+        while not over.is_set() or kept.exists():
+            found.update((each.rollout_id, each.unit) for each in mine.left(found))
+
+    writers = [threading.Thread(target=write, args=(writer,)) for writer in range(2)]
+    tellers = [threading.Thread(target=tell, args=(found,)) for found in told]
+    for each in (*writers, *tellers):
+        each.start()
+    for each in writers:
+        each.join()
+    over.set()
+    for each in tellers:
+        each.join()
+    assert {unit for _, unit in told[0] | told[1]} == wanted
+    assert not kept.exists()
 
 
 def _away() -> RolloutStore:
@@ -197,6 +270,40 @@ async def test_what_a_server_lost_when_it_crashed_it_is_told_again() -> None:
             assert {(each.unit, each.arm, each.why) for each in store.assignments("r1")} == {
                 (each.unit, "canary", DRAWN) for each in before
             }
+
+
+@pytest.mark.service
+@pytest.mark.postgres
+async def test_nobody_is_drawn_in_the_first_seconds_after_a_server_was_gone_and_whoever_was_before_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment, "_SETTLING_SECONDS", 2.0)
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
+        folder.chmod(0o755)
+        try:
+            server = held.enter_context(postgres.cluster(folder / "postgres"))
+        except LookupError as why:
+            pytest.skip(str(why))
+        url = held.enter_context(server.database())
+        one, other = (held.enter_context(assigner(partial(open_rollouts, url))) for _ in range(2))
+        before = [await each.arm(at(1.0), f"before {number}") for number, each in enumerate((one, other))]
+        server.stop()
+        server.start()
+        # By another gateway, which was killed before it could tell, "s" may have been served production meanwhile.
+        where = await one.arm(at(1.0), "s")
+        assert (where.arm, where.counts) == (PRODUCTION, False)
+        while one.is_away or other.is_away:
+            await asyncio.sleep(0.02)
+        # What stood in the store holds.
+        assert [await each.arm(at(1.0), f"before {1 - number}") for number, each in enumerate((one, other))] == before[::-1]
+        assert one.degraded == 1
+        await asyncio.sleep(2.1)
+        later = await one.arm(at(1.0), "later")
+        assert (later.arm, later.counts) == ("canary", True)
+        assert await one.arm(at(1.0), "s") == where
+        with open_rollouts(url) as store:
+            assert store.assigned("r1", where.unit) is not None
 
 
 async def test_requests_of_one_session_that_come_at_once_are_told_the_same(tmp_path: Path) -> None:

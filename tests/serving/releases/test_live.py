@@ -3,10 +3,12 @@
 import json
 import socket
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.settings import Project
 from journeyman.serving.releases.artifacts import CandidateLoader
+from journeyman.serving.releases.context import SessionArm
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
@@ -77,6 +80,11 @@ def until(true: Callable[[], object], seconds: float = 10) -> bool:
     return bool(true())
 
 
+def drawing(releases: LiveContext) -> bool:
+    """Whether sessions are on different arms somewhere."""
+    return any(slot["rollout"] for slot in releases.state()["slots"].values())
+
+
 def chat(running: Running, session: str) -> tuple[int, Mapping[str, str]]:
     status, headers, _ = ask(running.url, body=BODY, headers={"X-Journeyman-Session": session})
     return status, headers
@@ -101,7 +109,7 @@ def test_a_session_gets_what_its_arm_is_served_and_its_record_says_which(path: P
     with open_rollouts(path) as store, live(path, up) as (running, releases):
         chat(running, "before")
         rollout = started(store, candidate, 0.5)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         for number in (*range(20), *range(20)):
             chat(running, f"s{number}")
         arms = {each.unit: each.arm for each in store.assignments("r1")}
@@ -117,7 +125,7 @@ def test_a_session_gets_what_its_arm_is_served_and_its_record_says_which(path: P
             assert (exchange.labels.get("candidate") == candidate.id) == (where["arm"] == "canary")
         # Rolled back, every session gets the bytes of before.
         store.advance(rollout.then(EventKind.ROLLBACK, why("it harms")))
-        assert until(lambda: not releases.has_rollouts)
+        assert until(lambda: not drawing(releases))
         for number in range(20):
             chat(running, f"s{number}")
             assert up.asked[-1].body == BODY
@@ -128,10 +136,10 @@ def test_what_was_read_last_is_served_while_the_store_cannot_be_read_also_after_
     candidate = known(path)
     with open_rollouts(path) as store, live(path, up) as (running, releases):
         rollout = started(store, candidate, 1.0)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         rollout = rollout.then(EventKind.PROMOTE, why(), {"canary": 1.0}).then(EventKind.CONCLUDE, why())
         store.advance(rollout)
-        assert until(lambda: not releases.has_rollouts)
+        assert until(lambda: not drawing(releases))
         chat(running, "a")
         assert TEXT.encode() in up.asked[-1].body
     # Nobody can read it any more.
@@ -172,7 +180,7 @@ def test_an_arm_that_only_fails_is_stopped_by_the_gateway_itself_also_while_noth
     up.answer = lambda asked: ok({})
     with open_rollouts(path) as store, live(path, up) as (running, releases):
         started(store, candidate, 0.5)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         for number in range(40):
             chat(running, f"s{number}")
         canary = [number for number in range(40) if arm_of(running.memory.exchanges[number]) == "canary"]
@@ -201,9 +209,9 @@ def test_of_new_sessions_five_failures_stop_an_arm(path: Path, up: Upstream) -> 
     up.answer = _failing
     with open_rollouts(path) as store, live(path, up) as (running, releases):
         started(store, candidate, 0.1)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         statuses: list[int] = []
-        while not releases.state()["brakes"] and releases.has_rollouts:
+        while not releases.state()["brakes"] and drawing(releases):
             statuses.append(chat(running, f"s{len(statuses)}")[0])
             assert len(statuses) < 500
         assert statuses.count(500) == 5
@@ -214,7 +222,7 @@ def test_an_upstream_that_fails_for_everybody_is_not_the_canarys_fault(path: Pat
     up.answer = lambda asked: failed(500)
     with open_rollouts(path) as store, live(path, up) as (running, releases):
         started(store, candidate, 0.1)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         for number in range(150):
             chat(running, f"s{number}")
         assert releases.state()["brakes"] == {}
@@ -232,7 +240,7 @@ def test_sessions_of_a_candidate_that_was_taken_out_get_production_and_the_other
         store.start(rollout)
         rollout = rollout.then(EventKind.RAMP, why(), rollout.next_shares(0.5))
         store.advance(rollout)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
 
         def served() -> dict[str, tuple[str | None, bool, bool]]:
             """Of each session its arm, and which of both texts came to the model."""
@@ -260,7 +268,7 @@ def test_sessions_of_a_candidate_that_was_taken_out_get_production_and_the_other
         assert [each.stage.value for each in moved if each is not None] == ["canary", "rolled_back"]
         # With the last one out it is over.
         store.advance(rollout.without("canary-1", why("this, too")))
-        assert until(lambda: not releases.has_rollouts)
+        assert until(lambda: not drawing(releases))
         assert {texts for _, *texts in map(list, served().values()) if any(texts)} == set()
 
 
@@ -272,7 +280,7 @@ def test_the_brake_of_one_candidate_takes_that_one_out(path: Path, up: Upstream)
         rollout = replace(rollout, arms=arms)
         store.start(rollout)
         store.advance(rollout.then(EventKind.RAMP, why(), rollout.next_shares(0.5)))
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         up.answer = lambda asked: failed(500) if b"kroner" in asked.body else ok({})
         for number in range(200):
             chat(running, f"s{number}")
@@ -284,12 +292,41 @@ def test_the_brake_of_one_candidate_takes_that_one_out(path: Path, up: Upstream)
         assert until(lambda: releases.state()["brakes"] == {})
 
 
+def test_sessions_that_end_while_a_reading_goes_on_do_not_break_it(path: Path) -> None:
+    candidate = known(path)
+    loader = CandidateLoader(Project(root=path.parent))
+    with open_rollouts(path) as store:
+        rollout = started(store, candidate, 0.01)
+        releases = LiveContext(str(path), path.parent / "releases", loader.load, poll_seconds=3600)
+        over = threading.Event()
+
+        def end(numbers: Iterable[int]) -> None:
+            for number in numbers:
+                releases.ended(SessionArm("r1", str(number), "production", 2, counts=True), failed=False)
+                if over.is_set():
+                    break
+
+        end(range(20_000))
+        others = threading.Thread(target=end, args=(count(20_000),))
+        others.start()
+        try:
+            for share in (0.05, 0.1, 0.2):
+                rollout = rollout.then(EventKind.RAMP, why(), rollout.next_shares(share))
+                store.advance(rollout)
+                releases.refresh()
+                assert releases.state()["fault"] == ""
+        finally:
+            over.set()
+            others.join()
+            releases.close()
+
+
 def test_a_gateway_whose_postgresql_takes_connections_and_says_nothing_starts_all_the_same(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://someone@127.0.0.1:{silent.getsockname()[1]}/journeyman"
         releases = LiveContext(url, tmp_path / "releases", CandidateLoader(Project(root=tmp_path)).load)
     try:
         assert releases.state()["seconds_since_read"] is None
-        assert not releases.has_rollouts
+        assert not drawing(releases)
     finally:
         releases.close()

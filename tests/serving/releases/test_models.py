@@ -34,7 +34,7 @@ from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.tracing.wire.dialects import Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
-from tests.serving.releases.test_live import live, until
+from tests.serving.releases.test_live import drawing, live, until
 from tests.support import ollama, routing
 from tests.support.gateways import quick
 from tests.support.upstream import Asked, Reply, Upstream, events, failed, ok, upstream
@@ -207,7 +207,7 @@ def test_learned_weights_answer_their_share_of_sessions_and_none_after_a_rollbac
                 assert ask(running.url, body=body(model), headers=headers)[0] == 200
 
         rollout = started(store, WEIGHTS, 0.5)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         chats()
         chats()
         assert len(own.asked) + len(up.asked) == 40
@@ -229,7 +229,7 @@ def test_learned_weights_answer_their_share_of_sessions_and_none_after_a_rollbac
         assert not any(map(arms, running.memory.exchanges[before:]))
         own.asked.clear()
         store.advance(rollout.then(EventKind.ROLLBACK, why("it harms")))
-        assert until(lambda: not releases.has_rollouts)
+        assert until(lambda: not drawing(releases))
         chats()
         assert not own.asked
         assert {each.body for each in up.asked[-20:]} == {body("gpt-9")}
@@ -243,7 +243,7 @@ def test_production_answers_what_a_candidate_does_not_which_counts_as_its_failur
     own.answer = lambda asked: failed(500)
     with live(folder / "journeyman.db", up) as (running, releases):
         started(store, WEIGHTS, 0.5)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         for number in range(40):
             assert ask(running.url, body=body("m"), headers={"X-Journeyman-Session": f"s{number}"})[0] == 200
         # Nobody has seen a failure, and the gateway's own brake has.
@@ -263,7 +263,7 @@ def test_what_production_does_not_answer_either_is_not_the_candidates_failure(
     own.answer = up.answer = lambda asked: failed(400)
     with live(folder / "journeyman.db", up) as (running, releases):
         started(store, WEIGHTS, 1.0)
-        assert until(lambda: releases.has_rollouts)
+        assert until(lambda: drawing(releases))
         for number in range(10):
             assert ask(running.url, body=body("m"), headers={"X-Journeyman-Session": f"s{number}"})[0] == 400
         assert not any(map(fell_back, running.memory.exchanges))

@@ -2,22 +2,25 @@
 
 The first row about a session holds, whoever wrote it. While the store does not answer, a session that is not known here is
 served what is in production, and stays there for good, out of the test: what is told of it afterwards holds over what another
-gateway may have drawn meanwhile. What others wrote is followed, so that their sessions are known here by then.
+gateway may have drawn meanwhile. What others wrote is followed, so that their sessions are known here by then; of those that
+write down in the same file whom they served so, it is known at once.
 """
 
 import asyncio
+import fcntl
 import hashlib
 import json
+import os
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
@@ -41,19 +44,115 @@ _RETRY_SECONDS = 0.1
 _LATELY_SECONDS = 10.0
 """A server that crashed may have lost what it was told within these."""
 
+_OTHERS_SECONDS = 0.4
+"""In which every gateway has told a server that is back whom it had put where."""
+_LOOK_SECONDS = 0.2
+"""After which a gateway looks whether its server is another one, while it may have to tell it something again."""
+_SETTLING_SECONDS = 5.0
+"""For which a server that was gone has to be back before anybody is drawn again: by then other gateways have told it whom they
+served meanwhile, those too that were killed and started again."""
+
 _Wanted = tuple[Assignment, "Future[Assignment]"]
+
+
+class DegradedSessions:
+    """A file of whom gateways had to serve production, until the store is told: each writes there before it serves.
+
+    Those that share it know of each other's at once; what one leaves behind that is killed, any other tells the store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: BinaryIO | None = None
+        self._inode = self._read = 0
+
+    def add(self, served: Assignment) -> None:
+        """It need not outlive the machine: then the session is over, too.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        told = json.dumps([*served[:5], served.at.isoformat()])
+        with self._held("ab") as file:
+            # What stands before it may be half a line, of whoever was killed as they wrote, or had no room.
+            file.write(f"\n{told}\n".encode())
+
+    def news(self) -> Sequence[Assignment]:
+        """What was added since this was last asked. A look costs microseconds while there is nothing."""
+        try:
+            status = self._path.stat()
+            if self._reader is None or status.st_ino != self._inode:
+                self.close()
+                # While it is open, its number is nobody else's.
+                self._reader = self._path.open("rb", buffering=0)
+                self._inode, self._read = os.fstat(self._reader.fileno()).st_ino, 0
+            if status.st_size == self._read:
+                return ()
+            added = os.pread(self._reader.fileno(), max(status.st_size - self._read, 0), self._read)
+        except OSError:
+            self.close()
+            return ()
+        whole = added[: added.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return _assignments(whole)
+
+    def left(self, told: Collection[tuple[str, str]] = ()) -> list[Assignment]:
+        """What the store has still to be told, whoever served it; where that is nothing the file goes.
+
+        Args:
+            told: Rollouts and units that it was told.
+        """
+        try:
+            with self._held("rb+") as file:
+                left = [each for each in _assignments(file.read()) if (each.rollout_id, each.unit) not in told]
+                if not left:
+                    self._path.unlink(missing_ok=True)
+                return left
+        except OSError:
+            return []
+
+    @contextmanager
+    def _held(self, mode: str) -> Iterator[BinaryIO]:
+        while True:
+            with cast("BinaryIO", self._path.open(mode, buffering=0)) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                # Somebody may have taken it away before it was held.
+                if _inode(self._path) == os.fstat(file.fileno()).st_ino:
+                    yield file
+                    return
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _assignments(lines: bytes) -> list[Assignment]:
+    found = []
+    for line in lines.splitlines():
+        with suppress(ValueError, TypeError):
+            rollout_id, unit, arm, event, why, at = json.loads(line)
+            found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
+    return found
 
 
 class AssignmentWriter:
     """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
 
-    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: Path | None = None) -> None:
+    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: DegradedSessions | None = None) -> None:
         """
         Args:
-            kept: The file of what the store is still to be told, also by the next process.
+            kept: What the store is still to be told, also by the next process.
         """
         self._open = open_store
-        self._kept, self._keeping = kept, threading.Lock()
+        self._kept, self._said = kept, set[tuple[str, str]]()
         self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._told: deque[Assignment] = deque(maxlen=CACHED)
         self._over = threading.Event()
@@ -61,6 +160,7 @@ class AssignmentWriter:
         self._tried = threading.Event()
         self._lately: deque[tuple[float, Assignment]] = deque()
         self._connections = 0
+        self._was_lost, self._settled_at = False, 0.0
         self.is_away = False
         """Whether the store did not answer when it was last tried, which is done over and over."""
         self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
@@ -75,12 +175,10 @@ class AssignmentWriter:
     def tell(self, served: Assignment) -> None:
         """Have it written as soon as the store answers, that a session was served production as it did not."""
         self.is_away = True
-        with self._keeping:
-            self._told.append(served)
-            if self._kept is not None:
-                # It need not outlive the machine: then the session is over, too.
-                with suppress(OSError), self._kept.open("a") as file:
-                    file.write(json.dumps([*served[:5], served.at.isoformat()]) + "\n")
+        if self._kept is not None:
+            with suppress(OSError):
+                self._kept.add(served)
+        self._told.append(served)
         self._waiting.put(None)
 
     def warm(self, seconds: float) -> None:
@@ -96,7 +194,7 @@ class AssignmentWriter:
         with suppress(StoreError):
             self._store = self._open()
         self._tried.set()
-        unsaid = self._left_behind()
+        unsaid = [] if self._kept is None else self._kept.left()
         ends = False
         while not ends:
             # Whatever is in the queue at the end is still written.
@@ -108,46 +206,40 @@ class AssignmentWriter:
             try:
                 kept = self._tried_long(unsaid, [wanted for wanted, _ in going])
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
-                self.is_away = True
+                self.is_away = self._was_lost = True
                 for _, future in going:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
                 self._over.wait(_RETRY_SECONDS)
             else:
                 self.is_away = False
-                self._forget()
+                unsaid += self._left_behind()
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
         if self._store is not None:
             self._store.close()
 
     def _left_behind(self) -> list[Assignment]:
-        """What the process before could not tell the store."""
-        if self._kept is None or not self._kept.exists():
+        """What nobody has told the store yet; it is told now what this one had to tell."""
+        if self._kept is None:
             return []
-        found = []
-        for line in self._kept.read_text(errors="replace").splitlines():
-            # The last line may be half a one.
-            with suppress(ValueError, TypeError):
-                rollout_id, unit, arm, event, why, at = json.loads(line)
-                found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
-        return found
-
-    def _forget(self) -> None:
-        if self._kept is not None and self._kept.exists():
-            with self._keeping:
-                if not self._told:
-                    self._kept.unlink(missing_ok=True)
+        left = self._kept.left(self._said)
+        if not left:
+            self._said.clear()
+        return left
 
     def _batch(self, *, waits: bool) -> list[_Wanted]:
         """What is there to be written; nothing where the store is only to be tried."""
         batch: list[_Wanted] = []
         with suppress(queue.Empty):
-            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else 1.0 if self._lately else None)
+            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else _LOOK_SECONDS if self._may_repeat() else None)
             while len(batch) < AT_ONCE:
                 if first is not None:
                     batch.append(first)
                 first = self._waiting.get_nowait()
         return batch
+
+    def _may_repeat(self) -> bool:
+        return bool(self._lately) and self._store is not None and not self._store.in_order
 
     def _tried_long(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
         until = monotonic() + _TRIED_SECONDS
@@ -167,16 +259,28 @@ class AssignmentWriter:
         store = self._store = self._store or self._open()
         while unsaid:
             self._remember(store.assign(unsaid[:AT_ONCE]))
+            self._said.update((each.rollout_id, each.unit) for each in unsaid[:AT_ONCE])
             del unsaid[:AT_ONCE]
-        kept = store.assign(wanted)
-        if store.connections != self._connections:
-            # The server may have crashed since: what it was told last, without waiting for its disk, is told again.
-            lately = [each for _, each in self._lately]
-            for begin in range(0, len(lately), AT_ONCE):
-                store.assign(lately[begin : begin + AT_ONCE])
-            self._connections = store.connections
+        began, kept = monotonic(), store.assign(wanted, connections=self._connections)
+        if store.connections != self._connections or self._was_lost or monotonic() - began > _LONGEST_SECONDS:
+            self._come_back(store)
+            kept = store.assign(wanted)
+        if monotonic() < self._settled_at and wanted:
+            pairs = zip(wanted, kept, strict=True)
+            store.assign([each._replace(arm=PRODUCTION, why=DEGRADED) for each, now in pairs if each.at == now.at])
+            kept = store.assign(wanted)
         self._remember(kept)
         return kept
+
+    def _come_back(self, store: "RolloutStore") -> None:
+        """To a server that may have crashed: what it was told last, without waiting for its disk, is told again, by each."""
+        lately = [each for _, each in self._lately] if store.connections != self._connections else []
+        for begin in range(0, len(lately), AT_ONCE):
+            store.assign(lately[begin : begin + AT_ONCE])
+        if (self._connections or self._was_lost) and not store.in_order:
+            self._over.wait(_OTHERS_SECONDS)
+            self._settled_at = monotonic() + _SETTLING_SECONDS
+        self._connections, self._was_lost = store.connections, False
 
     def _remember(self, kept: Iterable[Assignment]) -> None:
         now = monotonic()
@@ -199,10 +303,11 @@ class Assigner:
         """
         Args:
             open_store: Opens one that does not wait for long itself.
-            kept: The file of what the store is still to be told, also by the next process.
+            kept: The file of what the store is still to be told, also by the next process, and by others that share it.
             timeout_seconds: For which a session's first request waits for its turn, while the store is not known to be away.
         """
-        self._writer = AssignmentWriter(open_store, kept)
+        self._served = None if kept is None else DegradedSessions(kept)
+        self._writer = AssignmentWriter(open_store, None if kept is None else DegradedSessions(kept))
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
@@ -240,6 +345,8 @@ class Assigner:
         return await asyncio.shield(going)
 
     def _hear(self) -> None:
+        if self._served is not None:
+            self._news.extend(self._served.news())
         while self._news:
             each = self._news.popleft()
             key = (each.rollout_id, each.unit)
@@ -255,6 +362,10 @@ class Assigner:
     async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
         try:
             arm = await self._kept(wanted)
+            # Another gateway may have had to serve it meanwhile.
+            self._hear()
+            if (told := self._arms.get(key)) is not None and not told.counts:
+                return told
             self._know(key, arm)
         finally:
             del self._going[key]
@@ -263,7 +374,9 @@ class Assigner:
     async def _kept(self, wanted: Assignment) -> SessionArm:
         if not self._writer.is_away:
             with suppress(StoreError, TimeoutError):
-                return _arm(await self._written(wanted))
+                kept = await self._written(wanted)
+                self.degraded += kept.why == DEGRADED and kept.at == wanted.at
+                return _arm(kept)
         self.degraded += 1
         served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
         self._writer.tell(served)
@@ -287,6 +400,8 @@ class Assigner:
 
     def close(self) -> None:
         self._writer.close()
+        if self._served is not None:
+            self._served.close()
 
 
 def _arm(kept: Assignment) -> SessionArm:

@@ -197,11 +197,6 @@ class LiveContext:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
     @property
-    def has_rollouts(self) -> bool:
-        """Whether sessions are on different arms somewhere."""
-        return any(state.rollout is not None for state in self._snapshot.slots.values())
-
-    @property
     def is_serving(self) -> bool:
         """Whether anything is released, or on its way."""
         return bool(self._snapshot.slots)
@@ -305,9 +300,9 @@ class LiveContext:
 
     def _is_empty(self) -> bool:
         """Whether nothing was ever released here. A file is asked without what takes a quarter of the gateway's memory."""
-        if self._store is not None or not self._url.startswith("sqlite:///"):
+        path = self._database
+        if self._store is not None or path is None:
             return False
-        path = Path(self._url.removeprefix("sqlite:///"))
         if not path.exists():
             return True
         try:
@@ -330,8 +325,15 @@ class LiveContext:
             from journeyman.stores.rollouts import open_rollouts
 
             opened = partial(open_rollouts, self._url, patience=PATIENCE)
-            self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"))
+            # All gateways on a file are on its machine, and share what stands beside it.
+            beside = self._file.with_suffix(".degraded") if self._database is None else Path(f"{self._database}-degraded")
+            self._assigner = Assigner(opened, kept=beside)
         return self._assigner
+
+    @property
+    def _database(self) -> Path | None:
+        """The file of SQLite that the store is."""
+        return Path(self._url.removeprefix("sqlite:///")) if self._url.startswith("sqlite:///") else None
 
     def _take(self, live: LiveReleases, version: tuple[int, ...], store: "RolloutStore") -> None:
         candidates: dict[str, Candidate] = {}
