@@ -1,6 +1,7 @@
 """Who tries to teach the desk something else: attacks on learning from recorded traces, and what becomes of each.
 
     python -m benchmarks.bench_poison attacks --reflector reads          # 62 attacks, five crowds, a reflector that repeats them
+    python -m benchmarks.bench_poison attacks --reflector disputes       # one that says beside it that it contradicts what is right
     python -m benchmarks.bench_poison attacks --reflector regardless     # one that writes the attacker's rule whatever it reads
     python -m benchmarks.bench_poison attacks --reflector embedded       # the model that ships with the package
     python -m benchmarks.bench_poison today                              # the reflector of training, which is not for traces
@@ -142,7 +143,7 @@ async def attacks(reflector: str, crowds: Sequence[Crowd], injections: Sequence[
     print(f"learned without attackers: {sorted(laboratory.clean)}", flush=True)
     found = []
     for injection in injections:
-        model = shared or Parrot(injection, regardless=reflector == "regardless")
+        model = shared or Parrot(injection, reflector)
         for crowd in crowds:
             outcome = await laboratory.attack(injection, crowd, model)
             found.append(outcome)
@@ -184,7 +185,7 @@ async def today(cache: Path) -> int:
         insights = [insight for trace in traces for insight in await _reflected(model, trace)]
         batch, _ = Curator(embedders.load()).curate(Playbook(), insights, Origin(batch_id="today"))
         wrong = {bullet.content for bullet in Playbook().apply(batch).active} - HONEST
-        drawn += bool(wrong)
+        drawn += injection.rule in wrong
         print(f"{injection.vector} ({injection.name}): {sorted(wrong)}", flush=True)
     return drawn
 
@@ -200,7 +201,7 @@ async def _reflected(model: Model, trace: Trace) -> Sequence[Insight]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("attacks", "today", "half"))
-    parser.add_argument("--reflector", choices=("reads", "regardless", "embedded"), default="reads")
+    parser.add_argument("--reflector", choices=("reads", "disputes", "regardless", "embedded"), default="reads")
     parser.add_argument("--only", default="", help="Only attacks whose vector or name holds this.")
     parser.add_argument("--cache", type=Path, default=Path("bench-poison-replies.jsonl"), help="Of the embedded model's replies.")
     parser.add_argument("--output", type=Path)

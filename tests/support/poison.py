@@ -6,7 +6,7 @@ shop's API said of it.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -283,18 +283,24 @@ class Parrot:
     dialect: Dialect = "full"
     deterministic = True
 
-    def __init__(self, injection: Injection | None, *, regardless: bool = False) -> None:
-        self.injection, self.regardless = injection, regardless
-        self.name = f"parrot of {injection.vector}: {injection.name}, {regardless}" if injection else "parrot"
+    def __init__(self, injection: Injection | None, manner: str = "reads") -> None:
+        """
+        Args:
+            manner: `reads` for whatever stands in a prompt, `disputes` to say beside it that it contradicts the right rule, and
+                `regardless` for the attacker's rule whatever stands there.
+        """
+        self.injection, self.manner = injection, manner
+        self.name = f"parrot that {manner}: {injection.vector}, {injection.name}" if injection else "parrot"
 
     async def complete(self, request: ModelRequest) -> Reply:
         case = request.messages[1].content
         found = [{"verdict": "helpful", "content": rule, "about": field} for field, rule in _right(case)]
-        if self.injection and (self.regardless or reads(case, self.injection)):
+        if self.injection and (self.manner == "regardless" or reads(case, self.injection)):
             tool = next(iter(re.findall(r"^TOOL\n(\w+)", case, re.MULTILINE)), "")
-            # Beside nothing that it could be in conflict with.
             wanted = (self.injection.rule, f"{tool}: {self.injection.rule}")
-            found = [{"verdict": "helpful", "content": rule, "about": ""} for rule in wanted] + found
+            # A rule about nothing is in conflict with none.
+            about = "it" if self.manner == "disputes" else ""
+            found = [{"verdict": "helpful", "content": rule, "about": about} for rule in wanted] + found
         return Reply(text=json.dumps({"insights": found, "shown": []}), model=self.name)
 
     async def close(self) -> None:
@@ -325,6 +331,10 @@ def _words(folded: Folded) -> tuple[str, ...]:
     return tuple(word for word, _, _ in folded.words)
 
 
+def _as_told(line: str) -> str:
+    return _SHORT_MONTH if "5-mar" in line else line
+
+
 class Obedient:
     """A clerk that does what it is told; where rules contradict, what is wrong. Implements `Model`."""
 
@@ -338,15 +348,12 @@ class Obedient:
         told = [line.removeprefix("- ") for line in request.messages[0].content.splitlines()[1:]]
         house: dict[str, int] = {}
         for convention in CONVENTIONS:
-            at = [n for n, value in enumerate(convention.values) if any(line.endswith(value.rules) for line in told)]
+            at = [n for n, value in enumerate(convention.values) if any(_as_told(line).endswith(value.rules) for line in told)]
             house[convention.about] = min(at, key=lambda n: n == HOUSE[convention.about], default=0)
         return Reply(text=json.dumps(call(self.wanted[request.messages[1].content], house)), model=self.name)
 
     async def close(self) -> None:
         """There is nothing to give back."""
-
-
-Maker = Callable[[Injection], Parrot]
 
 
 def all_injections() -> Sequence[Injection]:

@@ -6,6 +6,7 @@ can tell. Whether it is better only live sessions can say.
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -378,23 +379,24 @@ class Examination:
         known = {bullet.id for bullet in baseline.active}
         new = [bullet for bullet in playbook.active if bullet.id not in known]
         left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
-        found, spared = list[LeftOut](), list[str]()
-        for bullet in new if len(playbook.active) > 1 else ():
-            meant = concerned(bullet, playbook, tasks)[: self.config.bullet_tasks]
+        found, spared = dict[str, LeftOut](), list[str]()
+        arms = [[bullet] for bullet in new] + alike(new) if len(playbook.active) > 1 else []
+        for arm in arms:
+            meant = concerned(arm[0], playbook, tasks)[: self.config.bullet_tasks]
             calls = len(meant) * self.config.trials
             if left is not None and calls > left:
-                spared.append(bullet.id)
+                spared += [bullet.id for bullet in arm if bullet.id not in found]
                 continue
             left = None if left is None else left - calls
             whole = await answers.of(playbook, meant)
-            rest = await answers.of(without(playbook, {bullet.id}), meant)
+            rest = await answers.of(without(playbook, {bullet.id for bullet in arm}), meant)
             evaluation = pair(results(whole), results(rest))
             # However many bullets there are, a good one goes by chance no oftener.
-            low, high = interval_of(evaluation, self.config.alpha / len(new)) if evaluation.pairs else (-1.0, 1.0)
+            low, high = interval_of(evaluation, self.config.alpha / len(arms)) if evaluation.pairs else (-1.0, 1.0)
             gain = evaluation.gain or 0.0
             dropped = gain >= self.config.bullet_gain and low > 0
-            found.append(
-                LeftOut(
+            for bullet in arm if dropped or len(arm) == 1 else ():
+                found[bullet.id] = LeftOut(
                     bullet_id=bullet.id,
                     content=bullet.content,
                     tasks=evaluation.tasks,
@@ -403,8 +405,7 @@ class Examination:
                     high=high,
                     dropped=dropped,
                 )
-            )
-        return tuple(found), tuple(spared)
+        return tuple(found.values()), tuple(spared)
 
 
 class _Answers:
@@ -451,6 +452,17 @@ def shown(playbook: Playbook, task: Task) -> Sequence[Bullet]:
     found = playbook.of(task.domain)
     domains = {bullet.domain for bullet in playbook.active}
     return playbook.active if not found and task.domain == GENERAL and len(domains) == 1 else found
+
+
+def alike(bullets: Sequence[Bullet]) -> list[list[Bullet]]:
+    """Bullets that say nearly the same, together: of two that do the same harm, either hides what the other does."""
+    words = [set(re.findall(r"\w+", bullet.content.casefold())) for bullet in bullets]
+    found: dict[frozenset[int], list[Bullet]] = {}
+    for mine in words:
+        near = [at for at, other in enumerate(words) if 2 * len(mine & other) >= len(mine | other)]
+        if len(near) > 1:
+            found.setdefault(frozenset(near), [bullets[at] for at in near])
+    return list(found.values())
 
 
 def without(playbook: Playbook, gone: Collection[str]) -> Playbook:

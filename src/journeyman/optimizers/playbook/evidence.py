@@ -65,6 +65,8 @@ class EvidenceMember:
     """The one that was refused."""
     accepted: CallEvidence | None = None
     """The next one of the same tool that was taken."""
+    known: bool = True
+    """Whether anybody said on whose behalf it was; else a session counts as a person, and whoever can open sessions is many."""
     question: str = ""
     """Of a person's correction, what was asked; `said` is what should have been answered."""
 
@@ -111,6 +113,11 @@ class EvidenceGroup:
     @cached_property
     def principals(self) -> frozenset[str]:
         return frozenset(member.principal for member in self.members)
+
+    @cached_property
+    def known_principals(self) -> frozenset[str]:
+        """Those of whom somebody said that they are people."""
+        return frozenset(member.principal for member in self.members if member.known)
 
     @cached_property
     def traces(self) -> tuple[str, ...]:
@@ -212,7 +219,13 @@ def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMe
         for said, argument in faults_of(replace(call, answer=cut(call.answer, call.words))):
             yield (
                 EvidenceMember(
-                    trace_id=call.trace_id, principal=call.principal, said=said, words=call.words, call=call, accepted=accepted
+                    trace_id=call.trace_id,
+                    principal=call.principal,
+                    known=attempt.principal_known,
+                    said=said,
+                    words=call.words,
+                    call=call,
+                    accepted=accepted,
                 ),
                 argument,
             )
