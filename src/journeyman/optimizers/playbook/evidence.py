@@ -7,7 +7,7 @@ evidence of any of them.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,6 +22,9 @@ MEMBERS = 5
 """Members of a group that a reflector sees."""
 TRACES = 50
 """Ids of traces that are kept with a bullet; of more the count tells."""
+
+SHARED = 3
+"""People who must have met the same before its words are told outside of the traces: what fewer met may be somebody's own."""
 
 _TRANSIENT = re.compile(
     r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again|connection (?:reset|refused))\b",
@@ -114,6 +117,11 @@ class EvidenceGroup:
     def principals(self) -> frozenset[str]:
         return frozenset(member.principal for member in self.members)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether so many people met it that its words are nobody's own."""
+        return len(self.principals) >= SHARED
+
     @cached_property
     def known_principals(self) -> frozenset[str]:
         """Those of whom somebody said that they are people."""
@@ -204,9 +212,18 @@ def evidence_groups(
 
 def _group(key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]) -> EvidenceGroup:
     kind, domain, tool, said = key
-    argument = min(named, key=lambda name: (-named[name], name), default="")
+    # What stands before a colon may be of one case alone, as "mia_li_3668: unknown" is; then it is not in the template.
+    told = [name for name in named if name in said or any(name in _arguments_of(member.call) for member in members)]
+    argument = min(told, key=lambda name: (-named[name], name), default="")
     ordered = sorted(members, key=lambda member: (member.trace_id, member.call.place if member.call else 0, member.said))
     return EvidenceGroup(kind=kind, domain=domain, tool=tool, argument=argument, template=said, members=tuple(ordered))
+
+
+def _arguments_of(call: CallEvidence | None) -> Collection[str]:
+    """The names that a call's tool knows; where they are not recorded, those that were written."""
+    if call is None:
+        return ()
+    return call.definition.arguments if call.definition is not None else call.arguments or ()
 
 
 def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMember, str]]:

@@ -86,7 +86,7 @@ class GroupOutcome:
             "id": group.id,
             "kind": group.kind.value,
             "tool": group.tool,
-            "argument": group.argument,
+            "argument": group.argument if group.is_shared else "",
             "principals": len(group.principals),
             "traces": len(group.traces),
             "repairs": dict(group.repairs),
