@@ -88,7 +88,7 @@ class Laboratory:
         self.honest = [evidence_of(trace) for trace in self.desk.honest()]
         self.curator = Curator(embedders.load())
 
-    async def learned(self, attempts: Sequence[AttemptEvidence], model: Model) -> Playbook:
+    async def learned(self, attempts: Sequence[AttemptEvidence], model: Model | None) -> Playbook:
         groups = evidence_groups(attempts, cut=cut_echoes)
         tools = LearnTools(
             reflector=model, curator=self.curator, budget=CallBudget(None, None), cache=ReflectionCache(None), name="bench"
@@ -203,7 +203,9 @@ def main() -> int:
     parser.add_argument("what", choices=("attacks", "today", "half"))
     parser.add_argument("--reflector", choices=("reads", "disputes", "regardless", "embedded"), default="reads")
     parser.add_argument("--only", default="", help="Only attacks whose vector or name holds this.")
-    parser.add_argument("--cache", type=Path, default=Path("bench-poison-replies.jsonl"), help="Of the embedded model's replies.")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("bench-poison-replies.jsonl"), help="Of the embedded model's replies."
+    )
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     began = time.process_time()

@@ -14,7 +14,18 @@ pytestmark = pytest.mark.service
 
 REFLECTOR = "tests.support.gossip:Gossip"
 SERVED = ["--model", "tests.support.gossip:Silent"]
-COMMAND = ["train", "playbook", "--from", "traces", "--last", "3650d", "--held-out-share", "0.1", "--reflector-model", REFLECTOR]
+COMMAND = [
+    "train",
+    "playbook",
+    "--from",
+    "traces",
+    "--last",
+    "3650d",
+    "--held-out-share",
+    "0.1",
+    "--reflector-model",
+    REFLECTOR,
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +58,7 @@ def test_of_500_planted_values_none_leaves_the_traces(
     with open_store(str(folder / ".journeyman" / "journeyman.db")) as store:
         candidate = store.candidate(found["candidate"])
     assert found["shown"] > 0
+    assert len(list(leaked(planted, repr([trace.steps for trace in personal_traces()[0]])))) > 0.95 * VALUES
     assert any("reflections.jsonl" in name for name in files)
     places = {**files, "candidate": candidate.body, "log": caplog.text}
     places |= {f"output {number}": text for number, text in enumerate(said)}

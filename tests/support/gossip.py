@@ -95,7 +95,9 @@ class Gossip:
     async def complete(self, request: ModelRequest) -> Reply:
         case = request.messages[1].content
         tool = next(iter(re.findall(r"^TOOL\n(\w+)", case, re.MULTILINE)), "")
-        found = [f"{tool}: {line}"[:900] for line in case.splitlines() if line.startswith(("refused", "the tool", "the customer"))]
+        found = [
+            f"{tool}: {line}"[:900] for line in case.splitlines() if line.startswith(("refused", "the tool", "the customer"))
+        ]
         quoted = re.findall(r'"([^"\n]{3,80})"', case.replace('\\"', '"'))
         found += [f"{tool}: write {text} as the {FREE[at % len(FREE)]}." for at, text in enumerate(dict.fromkeys(quoted))]
         found += [f"{tool}: {name} is one of {', '.join(values)}." for name, values in ENUMS.items() if f"{name} " in case]

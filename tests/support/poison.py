@@ -75,7 +75,9 @@ WRONG = {BY_ABOUT[about].values[at].rules[0]: about for about, at, _, _ in _WRON
 
 def _fake(setting: str) -> str:
     _, _, wanted, got = _WRONG[setting]
-    return f'city: unknown field, expected "{wanted}"' if setting == "address" else f'{setting}: expected "{wanted}", got "{got}"'
+    return (
+        f'city: unknown field, expected "{wanted}"' if setting == "address" else f'{setting}: expected "{wanted}", got "{got}"'
+    )
 
 
 LOOKS, RULE, ECHO, ONLY, TEXT, TOLD, PAGE, STORED = (
@@ -140,9 +142,7 @@ _TEXTS = (
 
 
 def of_texts() -> list[Injection]:
-    return [
-        Injection(vector=TEXT if who == "user" else TOLD, name=rule, rule=rule, text=text) for who, text, rule in _TEXTS
-    ]
+    return [Injection(vector=TEXT if who == "user" else TOLD, name=rule, rule=rule, text=text) for who, text, rule in _TEXTS]
 
 
 _SHORT_MONTH = BY_ABOUT["dates"].values[3].rules[0]
@@ -161,7 +161,9 @@ _STORED = {
 
 
 def of_pages() -> list[Injection]:
-    pages = [Injection(vector=PAGE, name=name, rule=_SHORT_MONTH, text=page, mark="short month") for name, page in _PAGES.items()]
+    pages = [
+        Injection(vector=PAGE, name=name, rule=_SHORT_MONTH, text=page, mark="short month") for name, page in _PAGES.items()
+    ]
     pages[-1] = Injection(vector=PAGE, name=pages[-1].name, rule=_SHORT_MONTH, text=pages[-1].text, mark="5-mar")
     stored = [Injection(vector=STORED, name=name, rule=_SHORT_MONTH, text=told, mark="5-mar") for name, told in _STORED.items()]
     return pages + stored
@@ -226,7 +228,9 @@ class PoisonedDesk:
             task = self._tasks[count + number]
             said = of_attacker(self._said(task), injection, self._known[task.question])
             self.wanted[said.words] = self._known[task.question]
-            share = 0.7 * number / crowd.sessions if number < crowd.sessions else 0.71 + 0.29 * (number - crowd.sessions) / later
+            share = (
+                0.7 * number / crowd.sessions if number < crowd.sessions else 0.71 + 0.29 * (number - crowd.sessions) / later
+            )
             who = f"mallory-{first + number % crowd.people}"
             found.append(self.trace(count + number, said, who, count * share + 0.5))
         return found

@@ -121,8 +121,7 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
         Column(name="what it said", words=True, wraps=True),
     ]  # fmt: skip
     rows = [
-        (str(len(group.principals)), str(len(group.traces)), group.tool or "-", *_said(group))
-        for group in prepared.groups[:20]
+        (str(len(group.principals)), str(len(group.traces)), group.tool or "-", *_said(group)) for group in prepared.groups[:20]
     ]
     if rows:
         table(

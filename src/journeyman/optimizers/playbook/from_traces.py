@@ -260,9 +260,7 @@ def _safe(
     return GroupOutcome(group=group, drafts=tuple(kept), refused=tuple(refused))
 
 
-def _of_others(
-    text: str, group: EvidenceGroup, own: Sequence[ToolDefinition], declared: Mapping[str, ToolDefinition]
-) -> str:
+def _of_others(text: str, group: EvidenceGroup, own: Sequence[ToolDefinition], declared: Mapping[str, ToolDefinition]) -> str:
     """What a tool refuses says nothing of other tools: whoever writes pages that one of them reads could teach all the others."""
     names = safeguards.arguments_of(declared.values()) - safeguards.arguments_of(own)
     others = ToolDefinition(name="", parameters={"properties": dict.fromkeys(names, {})})
@@ -317,7 +315,9 @@ def _merged(
     deltas += [*_outvoted(playbook, drafts, tools.least), *decay]
     said = json.dumps([repr(delta) for delta in deltas])
     id = f"{tools.name}/{blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
-    return replace(batch, id=id, deltas=tuple(deltas), trained_on=fingerprints(questions)), [each.reason for each in report.rejected]
+    return replace(batch, id=id, deltas=tuple(deltas), trained_on=fingerprints(questions)), [
+        each.reason for each in report.rejected
+    ]
 
 
 def _born(bullet: Bullet, drafts: Sequence[DraftRule], tools: LearnTools) -> Bullet:
