@@ -15,6 +15,7 @@ from journeyman.stores.traces.base import Query
 
 if TYPE_CHECKING:
     from journeyman.experiments.playbook.from_traces import Prepared, SlotResult
+    from journeyman.optimizers.playbook.evidence import EvidenceGroup
 
 OWN = (
     "agent", "last", "since", "until", "session", "min_principals", "min_groups", "held_out_share", "max_calls",
@@ -120,8 +121,7 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
         Column(name="what it said", words=True, wraps=True),
     ]  # fmt: skip
     rows = [
-        (str(len(group.principals)), str(len(group.traces)), group.tool or "-", group.argument or "-", group.template)
-        for group in prepared.groups[:20]
+        (str(len(group.principals)), str(len(group.traces)), group.tool or "-", *_said(group)) for group in prepared.groups[:20]
     ]
     if rows:
         table(
@@ -136,6 +136,11 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
         f"{counted(told['examined']['attempts'], 'later request')} to examine on; {prepared.split.leak}.",
         f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} to examine.",
     )
+
+
+def _said(group: "EvidenceGroup") -> tuple[str, str]:
+    """The argument, and what the tool said; nothing that may be one customer's own."""
+    return (group.argument or "-", group.template) if group.is_shared else ("-", "(met by too few to be shown)")
 
 
 def _why(left_out: Mapping[str, int]) -> str:
@@ -155,7 +160,7 @@ def _lines(result: "SlotResult") -> Iterator[str]:
     )
     for outcome in result.outcomes:
         if outcome.left_out:
-            yield f"  left out: {_named(outcome.group.tool, outcome.group.template)}: {outcome.left_out}"
+            yield f"  left out: {_named(outcome.group)}: {outcome.left_out}"
     yield from (f"  refused: {count} {why}" for why, count in result.refused.items())
     for bullet in result.playbook.active:
         people = f"{bullet.provenance.principals} people"
@@ -168,8 +173,9 @@ def _lines(result: "SlotResult") -> Iterator[str]:
     yield from _next(result)
 
 
-def _named(tool: str, said: str) -> str:
-    return f"{tool}: {said[:60]}" if tool else said[:60]
+def _named(group: "EvidenceGroup") -> str:
+    said = _said(group)[1][:60]
+    return f"{group.tool}: {said}" if group.tool else said
 
 
 def _next(result: "SlotResult") -> Iterator[str]:

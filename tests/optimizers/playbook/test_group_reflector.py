@@ -57,9 +57,7 @@ def test_what_comes_both_ways_is_a_rule_and_is_about_the_argument() -> None:
 
 
 def test_what_comes_with_a_customer_s_words_alone_waits_for_a_person() -> None:
-    model = Scripted(
-        lambda seen: insights(RULE, "Halve the price for whoever asks.") if "half the price" in seen else insights(RULE)
-    )
+    model = Scripted(lambda seen: insights(RULE, "Halve the price for whoever asks.") if "had said" in seen else insights(RULE))
     kept, held = reflected(model, EVIDENCE).drafts
     assert (kept.insight.content, kept.held) == (RULE, "")
     assert held.insight.content.startswith("Halve")
@@ -67,7 +65,7 @@ def test_what_comes_with_a_customer_s_words_alone_waits_for_a_person() -> None:
 
 
 def test_what_comes_without_them_alone_waits_for_a_person_too() -> None:
-    model = Scripted(lambda seen: insights() if "half the price" in seen else insights("order: prices are in cents."))
+    model = Scripted(lambda seen: insights() if "had said" in seen else insights("order: prices are in cents."))
     (draft,) = reflected(model, EVIDENCE).drafts
     assert "only where it did not see" in draft.held
 
@@ -75,18 +73,25 @@ def test_what_comes_without_them_alone_waits_for_a_person_too() -> None:
 def test_the_opposite_said_the_other_way_is_no_agreement() -> None:
     model = Scripted(
         lambda seen: insights(
-            "order: never write the date with dots." if "half" in seen else "order: always write the date with dots."
+            "order: never write the date with dots." if "had said" in seen else "order: always write the date with dots."
         )
     )
     assert all(draft.held for draft in reflected(model, EVIDENCE).drafts)
 
 
 def test_values_are_shown_by_their_form_and_words_only_the_one_way() -> None:
-    with_words, without = case(EVIDENCE, words=True), case(EVIDENCE, words=False)
+    with_words, without = (case(EVIDENCE, EVIDENCE.members, words=words) for words in (True, False))
     assert "half the price" in with_words
     assert "half the price" not in without
     assert "date=<date>" in without
     assert "met by 3 people" in without
+
+
+def test_nobody_s_case_is_read_both_ways() -> None:
+    model = Scripted(lambda _: insights(RULE))
+    evidence = group("Send mugs", "Send trays", "Send bowls", "Send vases")
+    reflected(model, evidence)
+    assert sum(prompt.count("CASE ") for prompt in model.asked) == 4
 
 
 def test_a_model_that_fails_or_talks_gives_no_rule_and_no_error() -> None:

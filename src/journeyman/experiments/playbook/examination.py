@@ -6,6 +6,7 @@ can tell. Whether it is better only live sessions can say.
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -379,48 +380,54 @@ class Examination:
         calls are left."""
         known = {bullet.id for bullet in baseline.active}
         new = [bullet for bullet in playbook.active if bullet.id not in known] if len(playbook.active) > 1 else []
-        meant = {bullet.id: concerned(bullet, playbook, tasks)[: self.config.bullet_tasks] for bullet in new}
+        # What says the same harm twice is not told by leaving out one of the two.
+        arms = [(bullet,) for bullet in new] + [tuple(each) for each in alike(new)]
         left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
-        found, spared = dict[str, LeftOut](), list[str]()
-        for bullet in new:
-            calls = len(meant[bullet.id]) * self.config.trials
+        found, spared = dict[tuple[str, ...], list[LeftOut]](), list[str]()
+        for arm in arms:
+            meant = self._meant(arm, playbook, tasks)
+            calls = len(meant) * self.config.trials
             if left is not None and calls > left:
-                spared.append(bullet.id)
+                spared += [bullet.id for bullet in arm if bullet.id not in spared]
                 continue
             left = None if left is None else left - calls
-            found[bullet.id] = await self._without(bullet, playbook, meant[bullet.id], answers)
+            found[_ids(arm)] = await self._without(arm, playbook, meant, answers)
         # Beside a bullet that does harm another one may seem to: once the worst is gone, the others are looked at again.
         rest, gone = playbook, set[str]()
-        for worst in sorted((each for each in found.values() if each.dropped), key=lambda each: -each.gain):
-            bullet = next(each for each in new if each.id == worst.bullet_id)
-            if gone:
-                calls = 2 * len(meant[bullet.id]) * self.config.trials
+        harmful = [arm for arm in arms if (each := found.get(_ids(arm))) and each[0].dropped]
+        for arm in sorted(harmful, key=lambda arm: -found[_ids(arm)][0].gain):
+            kept, ids = tuple(bullet for bullet in arm if bullet.id not in gone), _ids(arm)
+            if gone and kept:
+                meant = self._meant(kept, playbook, tasks)
+                calls = 2 * len(meant) * self.config.trials
                 if left is not None and calls > left:
-                    found[bullet.id] = replace(worst, dropped=False)
+                    found[ids] = [replace(each, dropped=False) for each in found[ids]]
                     continue
                 left = None if left is None else left - calls
-                found[bullet.id] = await self._without(bullet, rest, meant[bullet.id], answers)
-            if found[bullet.id].dropped:
-                gone.add(bullet.id)
+                found[ids] = await self._without(kept, rest, meant, answers)
+            if kept and found[ids][0].dropped:
+                gone |= {bullet.id for bullet in kept}
                 rest = without(playbook, gone)
-        return tuple(found.values()), tuple(spared)
+        told = {each.bullet_id: each for arm, several in found.items() if len(arm) == 1 for each in several}
+        told |= {each.bullet_id: each for several in found.values() for each in several if each.dropped}
+        return tuple(told.values()), tuple(spared)
 
-    async def _without(self, bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask], answers: "_Answers") -> LeftOut:
-        """What becomes of the answers without one bullet of a playbook."""
+    def _meant(self, arm: Sequence[Bullet], playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
+        return concerned(arm[0], playbook, tasks)[: self.config.bullet_tasks]
+
+    async def _without(
+        self, arm: Sequence[Bullet], playbook: Playbook, tasks: Sequence[RecordedTask], answers: "_Answers"
+    ) -> list[LeftOut]:
+        """What becomes of the answers without some bullets of a playbook."""
         whole = await answers.of(playbook, tasks)
-        evaluation = pair(results(whole), results(await answers.of(without(playbook, {bullet.id}), tasks)))
+        rest = await answers.of(without(playbook, {bullet.id for bullet in arm}), tasks)
+        evaluation = pair(results(whole), results(rest))
         # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
         low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
         gain = evaluation.gain or 0.0
-        return LeftOut(
-            bullet_id=bullet.id,
-            content=bullet.content,
-            tasks=evaluation.tasks,
-            gain=gain,
-            low=low,
-            high=high,
-            dropped=gain >= self.config.bullet_gain and low > 0,
-        )
+        dropped = gain >= self.config.bullet_gain and low > 0
+        about: dict[str, Any] = {"tasks": evaluation.tasks, "gain": gain, "low": low, "high": high, "dropped": dropped}
+        return [LeftOut(bullet_id=bullet.id, content=bullet.content, **about) for bullet in arm]
 
 
 class _Answers:
@@ -467,6 +474,21 @@ def shown(playbook: Playbook, task: Task) -> Sequence[Bullet]:
     found = playbook.of(task.domain)
     domains = {bullet.domain for bullet in playbook.active}
     return playbook.active if not found and task.domain == GENERAL and len(domains) == 1 else found
+
+
+def alike(bullets: Sequence[Bullet]) -> list[list[Bullet]]:
+    """Bullets that say nearly the same, together: of two that do the same harm, either hides what the other does."""
+    words = [set(re.findall(r"\w+", bullet.content.casefold())) for bullet in bullets]
+    found: dict[frozenset[int], list[Bullet]] = {}
+    for mine in words:
+        near = [at for at, other in enumerate(words) if 2 * len(mine & other) >= len(mine | other)]
+        if len(near) > 1:
+            found.setdefault(frozenset(near), [bullets[at] for at in near])
+    return list(found.values())
+
+
+def _ids(bullets: Sequence[Bullet]) -> tuple[str, ...]:
+    return tuple(bullet.id for bullet in bullets)
 
 
 def without(playbook: Playbook, gone: Collection[str]) -> Playbook:

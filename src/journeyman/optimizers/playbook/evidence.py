@@ -7,7 +7,7 @@ evidence of any of them.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,6 +22,9 @@ MEMBERS = 5
 """Members of a group that a reflector sees."""
 TRACES = 50
 """Ids of traces that are kept with a bullet; of more the count tells."""
+
+SHARED = 3
+"""People who must have met the same before its words are told outside of the traces: what fewer met may be somebody's own."""
 
 _TRANSIENT = re.compile(
     r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again"
@@ -66,6 +69,8 @@ class EvidenceMember:
     """The one that was refused."""
     accepted: CallEvidence | None = None
     """The next one of the same tool that was taken."""
+    known: bool = True
+    """Whether anybody said on whose behalf it was; else a session counts as a person, and whoever can open sessions is many."""
     question: str = ""
     """Of a person's correction, what was asked; `said` is what should have been answered."""
 
@@ -112,6 +117,16 @@ class EvidenceGroup:
     @cached_property
     def principals(self) -> frozenset[str]:
         return frozenset(member.principal for member in self.members)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether so many people met it that its words are nobody's own."""
+        return len(self.principals) >= SHARED
+
+    @cached_property
+    def known_principals(self) -> frozenset[str]:
+        """Those of whom somebody said that they are people."""
+        return frozenset(member.principal for member in self.members if member.known)
 
     @cached_property
     def traces(self) -> tuple[str, ...]:
@@ -198,9 +213,18 @@ def evidence_groups(
 
 def _group(key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]) -> EvidenceGroup:
     kind, domain, tool, said = key
-    argument = min(named, key=lambda name: (-named[name], name), default="")
+    # What stands before a colon may be of one case alone, as "mia_li_3668: unknown" is; then it is not in the template.
+    told = [name for name in named if name in said or any(name in _arguments_of(member.call) for member in members)]
+    argument = min(told, key=lambda name: (-named[name], name), default="")
     ordered = sorted(members, key=lambda member: (member.trace_id, member.call.place if member.call else 0, member.said))
     return EvidenceGroup(kind=kind, domain=domain, tool=tool, argument=argument, template=said, members=tuple(ordered))
+
+
+def _arguments_of(call: CallEvidence | None) -> Collection[str]:
+    """The names that a call's tool knows; where they are not recorded, those that were written."""
+    if call is None:
+        return ()
+    return call.definition.arguments if call.definition is not None else call.arguments or ()
 
 
 def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMember, str]]:
@@ -212,7 +236,13 @@ def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMe
         for said, argument in faults_of(replace(call, answer=cut(call.answer, call.words))):
             yield (
                 EvidenceMember(
-                    trace_id=call.trace_id, principal=call.principal, said=said, words=call.words, call=call, accepted=accepted
+                    trace_id=call.trace_id,
+                    principal=call.principal,
+                    known=attempt.principal_known,
+                    said=said,
+                    words=call.words,
+                    call=call,
+                    accepted=accepted,
                 ),
                 argument,
             )

@@ -28,6 +28,7 @@ from journeyman.core.playbook import (
     Retire,
     bullet_id,
 )
+from journeyman.core.task import fingerprints
 from journeyman.io.jsonl import iter_jsonl, json_object
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import safeguards
@@ -85,7 +86,7 @@ class GroupOutcome:
             "id": group.id,
             "kind": group.kind.value,
             "tool": group.tool,
-            "argument": group.argument,
+            "argument": group.argument if group.is_shared else "",
             "principals": len(group.principals),
             "traces": len(group.traces),
             "repairs": dict(group.repairs),
@@ -107,6 +108,8 @@ class LearnedFromTraces:
     refused: Mapping[str, int] = field(default_factory=dict)
     """Rules that may not become bullets, by reason."""
 
+
+SESSIONS = "nobody says on whose behalf these attempts were made, so sessions were counted as people"
 
 _CACHED = {"key", "drafts", "refused", "left_out"}
 
@@ -173,7 +176,8 @@ async def learn(
         groups: Those that most people met first: where a limit ends the asking, they were asked about.
         decay: What becomes of bullets that are there, beside it.
     """
-    outcomes = [await _outcome(group, tools) for group in groups]
+    declared = _declared_by(groups)
+    outcomes = [await _outcome(group, tools, declared) for group in groups]
     drafts = _settled([draft for outcome in outcomes for draft in outcome.drafts])
     if tools.approve_all:
         drafts = [replace(draft, held=draft.held or "every rule is to be seen by a person") for draft in drafts]
@@ -183,11 +187,17 @@ async def learn(
     return LearnedFromTraces(batch=batch, outcomes=tuple(outcomes), refused=refused)
 
 
-async def _outcome(group: EvidenceGroup, tools: LearnTools) -> GroupOutcome:
+def _declared_by(groups: Sequence[EvidenceGroup]) -> Mapping[str, ToolDefinition]:
+    """The tools that calls of all evidence were made of, by name."""
+    calls = [member.call for group in groups for member in group.members if member.call is not None]
+    return {tool.name: tool for tool in safeguards.tools_of(calls)}
+
+
+async def _outcome(group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition]) -> GroupOutcome:
     if why := asked_about(group, tools.least):
         return GroupOutcome(group=group, left_out=why)
     if tools.reflector is None:
-        return _safe(group, _templated(group), tools.least)
+        return _safe(group, _templated(group, tools.least), tools.least, declared)
     key = _key(tools.reflector, group, tools.least)
     if (known := tools.cache.get(key, group)) is not None:
         return known
@@ -199,7 +209,7 @@ async def _outcome(group: EvidenceGroup, tools: LearnTools) -> GroupOutcome:
     found = await reflect_on(tools.reflector, group, tools.curator.embedder, least=tools.least)
     if found.unusable:
         return GroupOutcome(group=group, left_out=f"not put into words: {found.unusable}", calls=len(found.calls))
-    outcome = replace(_safe(group, found.drafts, tools.least), calls=len(found.calls))
+    outcome = replace(_safe(group, found.drafts, tools.least, declared), calls=len(found.calls))
     tools.cache.put(key, outcome)
     return outcome
 
@@ -209,7 +219,7 @@ def _key(model: Model, group: EvidenceGroup, least: int) -> str:
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
-def _templated(group: EvidenceGroup) -> tuple[DraftRule, ...]:
+def _templated(group: EvidenceGroup, least: int) -> tuple[DraftRule, ...]:
     """The rule that needs no model: what a tool refuses, and what to look at before it is called."""
     if group.kind is not GroupKind.REJECTED:
         return ()
@@ -219,28 +229,43 @@ def _templated(group: EvidenceGroup) -> tuple[DraftRule, ...]:
         section=InsightVerdict.NEUTRAL,
         domain=group.domain,
     )
-    return (DraftRule(insight=insight, group=group),)
+    # Who says it himself is no witness that the tool does.
+    others = tuple(member for member in group.members if not safeguards.says_after(insight.content, member.words))
+    enough = len({member.principal for member in others}) >= least
+    return (DraftRule(insight=insight, group=group, seen=others if enough else ()),)
 
 
-def _safe(group: EvidenceGroup, drafts: Iterable[DraftRule], least: int) -> GroupOutcome:
-    """Without what may not become a bullet; what names a power waits for a person."""
+def _safe(
+    group: EvidenceGroup, drafts: Iterable[DraftRule], least: int, declared: Mapping[str, ToolDefinition]
+) -> GroupOutcome:
+    """Without what may not become a bullet; what names a power, or another tool's business, waits for a person."""
     calls = [call for member in group.members for call in (member.call, member.accepted) if call is not None]
     named: dict[str, dict[str, str]] = {text: {} for text in group.constants(least)}
     # What a tool's errors call a field is declared by them.
     tools = (*safeguards.tools_of(calls), ToolDefinition(name=group.tool, parameters={"properties": named}))
-    words = [text for member in group.members for text in member.words]
-    persons = safeguards.persons_of(calls)
+    unknown = "" if len(group.known_principals) >= least or group.kind is not GroupKind.REJECTED else SESSIONS
     kept, refused = [], []
     for draft in drafts:
+        # Of those that it was drawn from: else anybody could keep a rule from being learned by saying it.
+        words = [text for member in draft.witnesses for text in member.words]
+        persons = safeguards.persons_of(member.call for member in draft.witnesses if member.call is not None)
         found = safeguards.judge(draft.insight.content, tools=tools, words=words, known=named, known_persons=persons)
         if found.refused:
             refused.append(found.refused)
             continue
-        held = draft.held or found.held
+        held = draft.held or found.held or unknown or _of_others(draft.insight.content, group, tools, declared)
         if group.kind is GroupKind.CONTRAST:
             held = held or "it rests on how attempts differ, and their customers' words had a part in that"
         kept.append(replace(draft, held=held))
     return GroupOutcome(group=group, drafts=tuple(kept), refused=tuple(refused))
+
+
+def _of_others(text: str, group: EvidenceGroup, own: Sequence[ToolDefinition], declared: Mapping[str, ToolDefinition]) -> str:
+    """What a tool refuses says nothing of other tools: who writes pages that one of them reads could teach all the others."""
+    names = safeguards.arguments_of(declared.values()) - safeguards.arguments_of(own)
+    others = ToolDefinition(name="", parameters={"properties": {name: {} for name in names}})
+    named = bool(group.tool) and safeguards.names_declared(text, [others])
+    return "it speaks of what another tool is told than the one that refused" if named else ""
 
 
 def _settled(drafts: Sequence[DraftRule]) -> list[DraftRule]:
@@ -248,17 +273,18 @@ def _settled(drafts: Sequence[DraftRule]) -> list[DraftRule]:
     none has, all of them wait for a person."""
     by_about: defaultdict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for draft in drafts:
-        if draft.insight.about:
+        # What waits for a person has no vote: else whoever brings a rule that is held has its rival held as well.
+        if draft.insight.about and not draft.held:
             by_about[draft.insight.domain, draft.insight.about][draft.insight.content] |= draft.group.principals
     found = []
     for draft in drafts:
-        behind = by_about.get((draft.insight.domain, draft.insight.about), {}) if draft.insight.about else {}
+        behind = by_about.get((draft.insight.domain, draft.insight.about), {}) if not draft.held else {}
         own = len(behind.get(draft.insight.content, ()))
         rival = max((len(people) for content, people in behind.items() if content != draft.insight.content), default=0)
         if rival >= MARGIN * own and rival:
             continue
         disagree = rival and own < MARGIN * rival
-        found.append(replace(draft, held=draft.held or "people's traces disagree on it") if disagree else draft)
+        found.append(replace(draft, held="people's traces disagree on it") if disagree else draft)
     return found
 
 
@@ -275,7 +301,8 @@ def _merged(
     """The deltas, and why the curator would not take others."""
     model = tools.reflector.name if tools.reflector else BulletOrigin.TEMPLATE.value
     questions = tuple(dict.fromkeys(member.words[0] for group in groups for member in group.members if member.words))
-    origin = Origin(batch_id="", at=tools.stamp, run=tools.name, model=model, questions=questions)
+    # What is a copy was judged by those whom a rule was drawn from; by all customers, anybody could forbid one by saying it.
+    origin = Origin(batch_id="", at=tools.stamp, run=tools.name, model=model)
     insights = {draft.insight.content: draft.insight for draft in drafts}
     batch, report = tools.curator.curate(playbook, insights.values(), origin)
     behind: defaultdict[str, list[DraftRule]] = defaultdict(list)
@@ -291,7 +318,9 @@ def _merged(
         deltas = []
     said = json.dumps([repr(delta) for delta in deltas])
     id = f"{tools.name}/{blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
-    return replace(batch, id=id, deltas=tuple(deltas)), [each.reason for each in report.rejected]
+    return replace(batch, id=id, deltas=tuple(deltas), trained_on=fingerprints(questions)), [
+        each.reason for each in report.rejected
+    ]
 
 
 def _born(bullet: Bullet, drafts: Sequence[DraftRule], tools: LearnTools) -> Bullet:

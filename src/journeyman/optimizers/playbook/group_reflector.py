@@ -1,14 +1,15 @@
 """The Reflector on evidence of many: asked once a group, with the customers' words and without them.
 
 Only what it writes both ways is the environment's word. What comes with a customer's words alone may be his, and what comes
-without them alone may be a guess: both wait for a person. The embedded model reads one error message at a time; of its rules
-those hold that are drawn both ways from what several people met.
+without them alone may be a guess: both wait for a person. Of what tools refused, each way shows other people's cases: what one
+person alone brought into the tool's answers is never read twice. The embedded model reads one error message at a time; of its
+rules those hold that are drawn both ways from what several people met.
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from journeyman.core.playbook import Bullet, Insight, InsightVerdict, normalised
@@ -16,10 +17,10 @@ from journeyman.core.trace import ModelCall
 from journeyman.models.base import Model
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook.conflict import distinct
-from journeyman.optimizers.playbook.evidence import EvidenceGroup, EvidenceMember, GroupKind
+from journeyman.optimizers.playbook.evidence import MEMBERS, EvidenceGroup, EvidenceMember, GroupKind
 from journeyman.optimizers.playbook.index import alike
 from journeyman.optimizers.playbook.reflector import ask, ask_terse
-from journeyman.optimizers.playbook.safeguards import typed
+from journeyman.optimizers.playbook.safeguards import says_after, typed
 
 INSTRUCTIONS = """\
 You read what recorded work of an agent taught, and write rules for its playbook: a list of short strategies that it is shown \
@@ -54,6 +55,12 @@ class DraftRule:
     group: EvidenceGroup
     held: str = ""
     """Why a person must see it; empty where nobody must."""
+    seen: tuple[EvidenceMember, ...] = ()
+    """The members that it was drawn from; all of the group where there are none."""
+
+    @property
+    def witnesses(self) -> tuple[EvidenceMember, ...]:
+        return self.seen or self.group.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +91,10 @@ async def reflect_on(model: Model, group: EvidenceGroup, embedder: Embedder, *, 
     """
     if model.dialect == "terse":
         return await _terse(model, group, least)
+    seen, others = _apart(group)
     with_words, without = await asyncio.gather(
-        ask(model, INSTRUCTIONS, case(group, words=True), task_id=group.id),
-        ask(model, INSTRUCTIONS, case(group, words=False), task_id=group.id),
+        ask(model, INSTRUCTIONS, case(group, others, words=True), task_id=group.id),
+        ask(model, INSTRUCTIONS, case(group, seen, words=False), task_id=group.id),
     )
     calls = (*with_words.calls, *without.calls)
     failed = next((each for each in (with_words, without) if each.reflection is None), None)
@@ -95,7 +103,16 @@ async def reflect_on(model: Model, group: EvidenceGroup, embedder: Embedder, *, 
         return GroupReflection(calls=calls, unusable=failed.unusable, refused=failed.refused)
     one, other = ([_insight(group, each) for each in reflection.insights]
                   for reflection in (without.reflection, with_words.reflection))  # fmt: skip
-    return GroupReflection(drafts=tuple(_both(group, one, other, embedder)), calls=calls)
+    drafts = [replace(draft, seen=seen) for draft in _both(group, one, other, embedder)]
+    return GroupReflection(drafts=tuple(drafts), calls=calls)
+
+
+def _apart(group: EvidenceGroup) -> tuple[tuple[EvidenceMember, ...], tuple[EvidenceMember, ...]]:
+    """Whose cases are shown without the customers' words, and whose with them: of two or more people's no one's twice."""
+    shown = group.shown(2 * MEMBERS)
+    if group.kind is not GroupKind.REJECTED or len(shown) < 2:
+        return shown[:MEMBERS], shown[:MEMBERS]
+    return shown[::2], shown[1::2]
 
 
 def _insight(group: EvidenceGroup, found: Any) -> Insight:
@@ -149,12 +166,12 @@ async def _terse(model: Model, group: EvidenceGroup, least: int) -> GroupReflect
     if len(failures) == len(asked):
         return GroupReflection(unusable=failures[0].unusable if failures else "", refused=any(f.refused for f in failures))
     both: defaultdict[str, set[str]] = defaultdict(set)
-    once: Counter[str] = Counter()
     for place, member in enumerate(members):
         with_words, without = asked[2 * place].rules, asked[2 * place + 1].rules
-        once.update({*with_words, *without})
         for rule in set(with_words) & set(without):
-            both[rule].add(member.principal)
+            # Who says it himself is no witness that the tool does.
+            if not says_after(rule, member.words):
+                both[rule].add(member.principal)
     return GroupReflection(drafts=tuple(_supported(group, both, min(least, len(members)))), calls=calls)
 
 
@@ -172,7 +189,8 @@ def _supported(group: EvidenceGroup, both: Mapping[str, set[str]], least: int) -
             continue
         held = "" if len(behind) >= MARGIN * max(rivals, default=0) else "people's traces disagree on it"
         insight = Insight(content=rule, section=InsightVerdict.HELPFUL, domain=group.domain, about=about)
-        drafts.append(DraftRule(insight=insight, group=group, held=held))
+        seen = tuple(member for member in group.shown() if member.principal in behind)
+        drafts.append(DraftRule(insight=insight, group=group, held=held, seen=seen))
     return drafts
 
 
@@ -183,8 +201,8 @@ def _about(rule: str) -> str:
 # What another model reads of a group.
 
 
-def case(group: EvidenceGroup, *, words: bool) -> str:
-    """The group as a prompt shows it; values of arguments only by their types, where they are of one case."""
+def case(group: EvidenceGroup, members: Sequence[EvidenceMember], *, words: bool) -> str:
+    """The group as a prompt shows it, by some members; values of arguments only by their types, where they are of one case."""
     definition = next((m.call.definition for m in group.members if m.call and m.call.definition), None)
     parts = [f"KIND\n{_KINDS[group.kind]}, met by {len(group.principals)} people in {len(group.traces)} traces"]
     if group.tool:
@@ -193,7 +211,7 @@ def case(group: EvidenceGroup, *, words: bool) -> str:
     if definition and definition.arguments:
         told = [f"- {name}: {_declared(schema)}" for name, schema in definition.arguments.items()]
         parts.append("ARGUMENTS\n" + "\n".join(told))
-    for number, member in enumerate(group.shown(), start=1):
+    for number, member in enumerate(members, start=1):
         said = [f"CASE {number}", *_told(member)]
         if words and member.words:
             said.append(f"the customer had said: {_short(' / '.join(member.words[-3:]))!r}")

@@ -23,6 +23,7 @@ __all__ = [
     "LONGEST",
     "Found",
     "RuleVerdict",
+    "arguments_of",
     "cut_echoes",
     "declared",
     "judge",
@@ -30,6 +31,7 @@ __all__ = [
     "personal_data",
     "persons_of",
     "powers",
+    "says_after",
     "tools_of",
     "typed",
 ]
@@ -73,7 +75,7 @@ def judge(
     if found:
         kinds = list(dict.fromkeys(each.kind for each in found))
         return RuleVerdict(refused=f"it holds personal data ({', '.join(kinds)})")
-    if _says_after(text, words, terms):
+    if says_after(text, words, terms):
         return RuleVerdict(refused="it repeats words of a customer")
     if reason := powers(text):
         return RuleVerdict(held=reason)
@@ -101,6 +103,11 @@ def tools_of(calls: Iterable[CallEvidence]) -> tuple[ToolDefinition, ...]:
 def declared(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     """What tools declare: their names, those of their arguments, and the values of enumerations."""
     return frozenset(term for tool in tools for term in (*_names(tool), *_listed(tool)))
+
+
+def arguments_of(tools: Iterable[ToolDefinition]) -> frozenset[str]:
+    """The names of tools' arguments, and of what is within them."""
+    return frozenset(name for tool in tools for name in _names(tool) if name != tool.name)
 
 
 @lru_cache(maxsize=512)
@@ -227,7 +234,7 @@ def _joined(spans: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def _says_after(text: str, words: Sequence[str], terms: Collection[str]) -> bool:
+def says_after(text: str, words: Sequence[str], terms: Collection[str] = ()) -> bool:
     """Whether a rule repeats a customer.
 
     Three words in a row are a copy where each of them says something, six where they are any; "the number of" is what
