@@ -8,7 +8,7 @@ playbook; the later ones are asked again with it and without it, by model calls 
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -112,6 +112,22 @@ def _left_out(trace: Trace) -> str:
     if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
         return "attempts at tasks that are to be examined on"
     return excluded(trace)
+
+
+def support_without(
+    traces: Iterator[Trace], gone: Container[str], slots: Container[TrafficSlot]
+) -> tuple[list[EvidenceGroup], list[EvidenceGroup]]:
+    """The evidence in traces of some slots, and what is left of it without those that are gone."""
+    before: list[EvidenceGroup] = []
+    after: list[EvidenceGroup] = []
+    for found in gather(each for each in traces if TrafficSlot(each.agent, each.domain) in slots):
+        if not found.attempts:
+            continue
+        twins = split_by_time(found.attempts).groups
+        stay = [place for place, attempt in enumerate(found.attempts) if attempt.trace.id not in gone]
+        before += evidence_groups(found.attempts, cut=cut_echoes, twins=twins)
+        after += evidence_groups([found.attempts[at] for at in stay], cut=cut_echoes, twins=[twins[at] for at in stay])
+    return before, after
 
 
 # What is known before anything is asked.

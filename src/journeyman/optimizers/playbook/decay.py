@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from journeyman.core.format import counted
-from journeyman.core.playbook import Bullet, Delta, Evidence, Playbook, Retire
-from journeyman.optimizers.playbook.evidence import TRACES, EvidenceGroup
+from journeyman.core.playbook import Bullet, BulletOrigin, Delta, Evidence, Playbook, Retire
+from journeyman.optimizers.playbook.evidence import EvidenceGroup
 from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
 
 
@@ -110,32 +110,49 @@ def forgotten(playbook: Playbook, before: Sequence[EvidenceGroup], after: Sequen
     """What becomes of the bullets when traces are forgotten: their counts fall, and those behind which too few people are left
     are retired.
 
+    What was learned from and is no longer kept, as it was old, goes on counting. To forget twice is to forget once, and to
+    forget one after the other is to forget both at once.
+
     Args:
         before: The evidence with these traces.
         after: The evidence without them.
     """
-    left = {group.id: group for group in after}
+    old, new = ({group.id: group for group in groups} for groups in (before, after))
     found: list[Delta] = []
     for bullet in playbook.bullets:
-        mine = [group for group in before if group.id in bullet.provenance.evidence.split()]
-        gone = {trace for group in mine for trace in group.traces} - {
-            trace for group in mine if group.id in left for trace in left[group.id].traces
-        }
+        ids = bullet.provenance.evidence.split()
+        was, left = [old[id] for id in ids if id in old], [new[id] for id in ids if id in new]
+        gone = _traces(was) - _traces(left)
         if bullet.retired or not gone:
             continue
-        people = {p for group in mine for p in group.principals}
-        still = {p for group in mine if group.id in left for p in left[group.id].principals}
-        principals = max(0, bullet.provenance.principals - len(people - still))
+        told = bullet.provenance
+        principals = _fallen(told.principals, _people(was), _people(left))
         found.append(
             Evidence(
                 bullet_id=bullet.id,
-                traces=tuple(trace for trace in bullet.provenance.traces if trace not in gone)[:TRACES],
-                trace_count=max(0, bullet.provenance.trace_count - len(gone)),
+                traces=tuple(trace for trace in told.traces if trace not in gone),
+                trace_count=_fallen(told.trace_count, _traces(was), _traces(left)),
                 principals=principals,
                 expires_at=bullet.expires_at,
             )
         )
-        if principals < least and not bullet.locked:
-            why = f"{counted(len(gone), 'trace')} behind it were forgotten, and {principals} people are left of {least} needed"
+        # What a person says needs nobody beside, as long as it is known of what it was said.
+        needed = 1 if told.origin == BulletOrigin.PERSON else least
+        if principals < needed and not bullet.locked:
+            people = "person is" if principals == 1 else "people are"
+            why = f"of what is behind it {counted(len(gone), 'trace')} went: {principals} {people} left, and {needed} needed"
             found.append(Retire(bullet_id=bullet.id, reason=why))
     return found
+
+
+def _traces(groups: Sequence[EvidenceGroup]) -> set[str]:
+    return {trace for group in groups for trace in group.traces}
+
+
+def _people(groups: Sequence[EvidenceGroup]) -> set[str]:
+    return {person for group in groups for person in group.principals}
+
+
+def _fallen(count: int, before: set[str], after: set[str]) -> int:
+    """A count without what went; what came since it was taken makes up for that, and for no more."""
+    return min(count, max(count - len(before - after), len(after)))
