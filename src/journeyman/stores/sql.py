@@ -27,7 +27,7 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.engine import Database, OnDatabase, starting
+from journeyman.stores.engine import OnDatabase, starting
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS, escaped, unescaped
 from journeyman.stores.traces import attempts as among_traces
 from journeyman.stores.traces import codec, forgetting, writing

@@ -1,5 +1,5 @@
-"""What was learned from traces does not hold for ever: it is retired when it is no longer met, when it stopped helping, when its
-tool has changed, and when the traces behind it were forgotten."""
+"""What was learned from traces does not hold for ever: it is retired when it is no longer met, when it stopped helping, when
+its tool has changed, and when the traces behind it were forgotten."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
