@@ -40,7 +40,7 @@ from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
-from journeyman.optimizers.playbook.decay import Decay, decayed
+from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.from_traces import (
     GroupOutcome,
@@ -63,6 +63,7 @@ from journeyman.tracing.twins import TwinSplit, split_by_time
 log = logging.getLogger(__name__)
 
 NO_CONTENT = "traces of which no words were kept"
+BEFORE_A_CHANGE = "from before a tool changed what it takes"
 OWN_RUNS = "attempts of Journeyman's own runs"
 
 
@@ -333,7 +334,7 @@ class _SlotTraining:
 
     async def result(self) -> SlotResult:
         self.watcher.stage("looking for what recurs")
-        self.prepared = prepare(self.gathered, self.config)
+        self.prepared = prepare(self._since_a_change(), self.config)
         self.learned_as = _learned_as(self.gathered.slot, self.prepared.groups, self.config)
         run = Run.new(f"traces-{_name(self.gathered.slot)}", kind="train playbook", config=_told(self.config), store=self.store)
         self.run = run
@@ -355,6 +356,19 @@ class _SlotTraining:
             run.end(result.json())
         return result
 
+    def _since_a_change(self) -> Gathered:
+        """What is learned from. Rules that no longer hold are found by all that is there: that needs no later requests."""
+        attempts = self.gathered.attempts
+        rule = Decay(least=self.config.min_principals, days=self.config.bullet_days)
+        everything = evidence_groups(attempts, cut=cut_echoes)
+        self.decay = decayed(self.playbook, everything, attempts, datetime.fromisoformat(self.stamp), rule)
+        at = changed_at(self.playbook, everything, attempts, rule)
+        since = attempts if at is None else tuple(each for each in attempts if each.trace.started_at >= at)
+        if len(since) == len(attempts):
+            return self.gathered
+        left_out = {**self.gathered.left_out, BEFORE_A_CHANGE: len(attempts) - len(since)}
+        return replace(self.gathered, attempts=since, left_out=left_out)
+
     async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
         """Put the evidence into words, and merge it into the playbook's file."""
         asked = self.prepared.asked(self.config.min_principals)
@@ -372,14 +386,7 @@ class _SlotTraining:
                 name=self.learned_as,
                 stamp=self.stamp,
             )
-            gone = decayed(
-                self.playbook,
-                self.prepared.groups,
-                self.gathered.attempts,
-                datetime.fromisoformat(self.stamp),
-                Decay(least=self.config.min_principals, days=self.config.bullet_days),
-            )
-            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=gone)
+            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=self.decay)
         finally:
             if reflector is not None:
                 await reflector.close()
