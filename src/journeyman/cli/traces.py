@@ -46,9 +46,10 @@ _paged = together(
     cls=LazyGroup,
     lines={
         "autolabel": "Learn from people's labels, and label the rest where that is sure enough.",
+        "forget": "Forget traces of somebody or something, and lower what was learned from them.",
         "label": "Say of traces whether they went well, one key each.",
     },
-    homes={"autolabel": "labels:autolabel", "label": "labels:label"},
+    homes={"autolabel": "labels:autolabel", "forget": "forget", "label": "labels:label"},
 )
 def command() -> None:
     """Find, read, label, export and forget what agents did.

@@ -151,8 +151,13 @@ def principal_of(trace: Trace) -> tuple[str, bool]:
         told = place.get("principal") or next((request[name] for name in _PRINCIPALS if request.get(name)), None)
         told = told or mapping(request.get("metadata")).get("user_id") or place.get("user.id") or place.get("enduser.id")
         if isinstance(told, str | int) and str(told).strip():
-            return _digest("principal", str(told)), True
+            return principal_named(str(told)), True
     return _digest("session", trace.session) if trace.session else _digest("trace", trace.id), False
+
+
+def principal_named(name: str) -> str:
+    """The digest of a principal whose name is known."""
+    return _digest("principal", name)
 
 
 def _digest(kind: str, of: str) -> str:

@@ -580,9 +580,19 @@ def _shape(record: _Shaped, **shorter: Any) -> _Shaped:
 
 def _text(text: str) -> str:
     # Doing it twice is doing it once: a length stays the length of what was said.
-    if not text or (text.startswith("[") and text.endswith(" characters]") and text[1:-12].isdigit()):
-        return text
-    return f"[{len(text)} characters]"
+    return text if not text or is_length(text) else f"[{len(text)} characters]"
+
+
+def is_length(text: str) -> bool:
+    """Whether it is what stands in place of a text."""
+    return text.startswith("[") and text.endswith(" characters]") and text[1:-12].isdigit()
+
+
+def is_shape(trace: Trace) -> bool:
+    """Whether no words were kept of a trace, but their lengths."""
+    texts = [message.text for call in trace.calls for message in call.messages]
+    texts += [text for step in trace.steps for name in _CONTENT[type(step)] if (text := getattr(step, name))]
+    return any(texts) and all(is_length(text) for text in texts if text)
 
 
 def _length(text: str | None) -> str | None:

@@ -8,16 +8,19 @@ playbook; the later ones are asked again with it and without it, by model calls 
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from journeyman import models
 from journeyman.agents.replay import CallBudget, WithinBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
@@ -31,14 +34,14 @@ from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
-from journeyman.io.files import locked
+from journeyman.io.files import check_writable, locked
 from journeyman.models import KEY, embedders
-from journeyman.models.base import Model
+from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
-from journeyman.optimizers.playbook.decay import Decay, decayed
-from journeyman.optimizers.playbook.evidence import EvidenceGroup, evidence_groups
+from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed
+from journeyman.optimizers.playbook.evidence import EvidenceGroup, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.from_traces import (
     GroupOutcome,
     LearnedFromTraces,
@@ -54,11 +57,13 @@ from journeyman.stores import Store, open_store, open_traces
 from journeyman.stores.registry import GateVerdict, gate_word
 from journeyman.stores.traces.base import Query
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
+from journeyman.tracing.redaction import is_shape
 from journeyman.tracing.twins import TwinSplit, split_by_time
 
 log = logging.getLogger(__name__)
 
 NO_CONTENT = "traces of which no words were kept"
+BEFORE_A_CHANGE = "from before a tool changed what it takes"
 OWN_RUNS = "attempts of Journeyman's own runs"
 
 
@@ -111,7 +116,23 @@ def _left_out(trace: Trace) -> str:
         return OWN_RUNS
     if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
         return "attempts at tasks that are to be examined on"
-    return excluded(trace)
+    return NO_CONTENT if is_shape(trace) else excluded(trace)
+
+
+def support_without(
+    traces: Iterator[Trace], gone: Container[str], slots: Container[TrafficSlot]
+) -> tuple[list[EvidenceGroup], list[EvidenceGroup]]:
+    """The evidence in traces of some slots, and what is left of it without those that are gone."""
+    before: list[EvidenceGroup] = []
+    after: list[EvidenceGroup] = []
+    for found in gather(each for each in traces if TrafficSlot(each.agent, each.domain) in slots):
+        if not found.attempts:
+            continue
+        twins = split_by_time(found.attempts).groups
+        stay = [place for place, attempt in enumerate(found.attempts) if attempt.trace.id not in gone]
+        before += evidence_groups(found.attempts, cut=cut_echoes, twins=twins)
+        after += evidence_groups([found.attempts[at] for at in stay], cut=cut_echoes, twins=[twins[at] for at in stay])
+    return before, after
 
 
 # What is known before anything is asked.
@@ -257,7 +278,13 @@ class TracesTrainer:
             )
         usable = [each for each in found if each.attempts]
         if not usable:
-            why = ", ".join(f"{count} {why}" for why, count in sum((Counter(e.left_out) for e in found), Counter()).items())
+            left_out = sum((Counter(each.left_out) for each in found), Counter[str]())
+            if left_out.keys() == {NO_CONTENT}:
+                raise InputError(
+                    f"no words were kept of {counted(left_out.total(), 'trace')}: nothing can be learned from them; record with "
+                    "words from now on: without --no-content, and with content = true in [record]"
+                )
+            why = ", ".join(f"{count} {why}" for why, count in left_out.items())
             raise InputError(f"nothing can be learned from these traces: {why}")
         return usable
 
@@ -291,17 +318,24 @@ class _SlotTraining:
     def __init__(self, config: TracesConfig, gathered: Gathered, store: Store, watcher: LearningWatcher) -> None:
         self.config, self.gathered, self.store, self.watcher = config, gathered, store, watcher
         self.path = Path(config.output_playbook_path or f"playbooks/{_name(gathered.slot)}.json")
+        # Before anything is paid for: what it holds can be gone on with, and what is learned can be written.
+        begun = edit.editable(self.path) if self.path.exists() else None
+        check_writable(self.path)
         self.budget = CallBudget(config.max_calls, config.max_cost)
         self.embedder = Cached(embedders.load(config.embedder))
         self.baseline = production_playbook(store, config.store, gathered.slot)
-        self.playbook = files.load(self.path) if self.path.exists() else self.baseline
+        self.playbook = begun or self.baseline
         self.learned: LearnedFromTraces | None = None
         self.report: examination.ExaminationReport | None = None
-        self.verdict, self.stamp = "unexamined", wiring.now().isoformat(timespec="seconds")
+        self.verdict = "unexamined"
+        newest = max(attempt.trace.started_at for attempt in gathered.attempts)
+        self.stamp = min(newest, wiring.now()).astimezone(UTC).isoformat(timespec="seconds")
+        """As of when it is learned: of the newest trace, so that the same traces teach the same on any day."""
 
     async def result(self) -> SlotResult:
         self.watcher.stage("looking for what recurs")
-        self.prepared = prepare(self.gathered, self.config)
+        self.prepared = prepare(self._since_a_change(), self.config)
+        self.learned_as = _learned_as(self.gathered.slot, self.prepared.groups, self.config)
         run = Run.new(f"traces-{_name(self.gathered.slot)}", kind="train playbook", config=_told(self.config), store=self.store)
         self.run = run
         written: list[SlotResult] = []
@@ -322,6 +356,19 @@ class _SlotTraining:
             run.end(result.json())
         return result
 
+    def _since_a_change(self) -> Gathered:
+        """What is learned from. Rules that no longer hold are found by all that is there: that needs no later requests."""
+        attempts = self.gathered.attempts
+        rule = Decay(least=self.config.min_principals, days=self.config.bullet_days)
+        everything = evidence_groups(attempts, cut=cut_echoes)
+        self.decay = decayed(self.playbook, everything, attempts, datetime.fromisoformat(self.stamp), rule)
+        at = changed_at(self.playbook, everything, attempts, rule)
+        since = attempts if at is None else tuple(each for each in attempts if each.trace.started_at >= at)
+        if len(since) == len(attempts):
+            return self.gathered
+        left_out = {**self.gathered.left_out, BEFORE_A_CHANGE: len(attempts) - len(since)}
+        return replace(self.gathered, attempts=since, left_out=left_out)
+
     async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
         """Put the evidence into words, and merge it into the playbook's file."""
         asked = self.prepared.asked(self.config.min_principals)
@@ -336,17 +383,10 @@ class _SlotTraining:
                 least=self.config.min_principals,
                 days=self.config.bullet_days,
                 approve_all=self.config.approve == "all",
-                name=run.id,
+                name=self.learned_as,
                 stamp=self.stamp,
             )
-            gone = decayed(
-                self.playbook,
-                self.prepared.groups,
-                self.gathered.attempts,
-                datetime.fromisoformat(self.stamp),
-                Decay(least=self.config.min_principals, days=self.config.bullet_days),
-            )
-            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=gone)
+            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=self.decay)
         finally:
             if reflector is not None:
                 await reflector.close()
@@ -390,7 +430,8 @@ class _SlotTraining:
     def _without(self, report: examination.ExaminationReport) -> None:
         """Retire what the examination found to do harm."""
         deltas = tuple(Retire(bullet_id=each.bullet_id, reason=examination.harm(each)) for each in report.dropped)
-        batch = Batch(id=f"{self.run.id}/examination", deltas=deltas, at=self.stamp)
+        told = blake2b(repr(deltas).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        batch = Batch(id=f"{self.learned_as}/examination/{told}", deltas=deltas, at=self.stamp)
         self.playbook = edit.merge(self.path, lambda _: batch).playbook
 
     def _written(self, iteration: Iteration) -> SlotResult:
@@ -401,7 +442,7 @@ class _SlotTraining:
             path=str(self.path),
             candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
-            reason=iteration.reason,
+            reason=_nothing(self.prepared, self.config) if iteration.finding is None else iteration.reason,
             outcomes=learned.outcomes if learned else (),
             refused=learned.refused if learned else {},
             examination=self.report.json() if self.report else None,
@@ -409,6 +450,34 @@ class _SlotTraining:
             calls=self.budget.calls,
             cost=None if self.budget.unpriced else self.budget.cost,
         )
+
+
+def _learned_as(slot: TrafficSlot, groups: Sequence[EvidenceGroup], config: TracesConfig) -> str:
+    """What is learned is called by what it is learned from: whoever was killed and begins anew learns the same."""
+    how = (config.min_principals, config.bullet_days, config.approve, config.embedder, reflector_name(config))
+    said = repr((how, sorted(group.digest for group in groups)))
+    return f"traces-{_name(slot)}-{blake2b(said.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
+
+
+def _nothing(prepared: Prepared, config: TracesConfig) -> str:
+    """Why nothing new was learned, in one sentence."""
+    groups, attempts = prepared.groups, prepared.gathered.attempts
+    if not groups:
+        return "nothing was learned: no tool refused a call, and no person corrected an answer"
+    if prepared.asked(config.min_principals):
+        return "nothing was learned: no rule is new"
+    refused = [member for group in groups if group.kind is GroupKind.REJECTED for member in group.members]
+    if refused and all(group.is_flake for group in groups):
+        again = sum(member.is_flake for member in refused)
+        return f"nothing to learn: {again / len(refused):.0%} of {len(refused)} refused calls were repaired by asking again"
+    people = len({attempt.principal for attempt in attempts})
+    if people >= config.min_principals:
+        return f"nothing was learned: nothing was met by {config.min_principals} people, as a rule needs"
+    named = "" if any(attempt.principal_known for attempt in attempts) else (
+        "; name the customer in each request (user, safety_identifier or metadata.user_id), or give each a session of its own"
+    )  # fmt: skip
+    one = "is of one principal" if people == 1 else f"is of {people} principals"
+    return f"nothing was learned: all of it {one}, and a rule needs {config.min_principals}{named}"
 
 
 def _told(config: TracesConfig) -> dict[str, Any]:
@@ -438,11 +507,38 @@ def reflector_name(config: TracesConfig) -> str:
     return named or (DEFAULT_REFLECTOR if os.environ.get(KEY) else "")
 
 
+class _Late:
+    """The embedded model, loaded when it is first asked: that takes seconds, and most runs have no news. Implements `Model`."""
+
+    dialect: Dialect = "terse"
+    deterministic = True
+
+    def __init__(self, name: str) -> None:
+        parsed = models.parse(name)
+        self.name = f"{parsed.kind}:{parsed.rest or 'base'}"
+        self._model: Model | None = None
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        self._model = self._model or wiring.connect(self.name)
+        return await self._model.complete(request)
+
+    async def close(self) -> None:
+        if self._model is not None:
+            await self._model.close()
+
+
 def _reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
     name = reflector_name(config)
     if not name:
         return None
-    return WithinBudget(wiring.connect(name, base_url=config.base_url, key_env=config.key_env), budget)
+    if models.parse(name).kind == "embedded":
+        return WithinBudget(_Late(name), budget)
+    client = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
+    if isinstance(client, Limited):
+        # What a busy server is asked again is another call.
+        client.model = WithinBudget(client.model, budget)
+        return client
+    return WithinBudget(client, budget)
 
 
 def planned_calls(prepared: Prepared, config: TracesConfig) -> dict[str, int]:

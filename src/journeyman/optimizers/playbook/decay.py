@@ -2,13 +2,13 @@
 its tool has changed, and when the traces behind it were forgotten."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from journeyman.core.format import counted
-from journeyman.core.playbook import Bullet, Delta, Evidence, Playbook, Retire
-from journeyman.optimizers.playbook.evidence import TRACES, EvidenceGroup
+from journeyman.core.playbook import Bullet, BulletOrigin, Delta, Evidence, Playbook, Retire
+from journeyman.optimizers.playbook.evidence import EvidenceGroup
 from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
 
 
@@ -74,27 +74,67 @@ def _useless(
     bullet: Bullet,
     groups: Sequence[EvidenceGroup],
     attempts: Sequence[AttemptEvidence],
-    shown: dict[str, set[str]],
+    shown: Mapping[str, set[str]],
     least: int,
 ) -> str:
-    """Whether the same refusal comes as often with it as without it."""
-    here = shown.get(bullet.id, set())
+    """Whether the same refusal comes as often with it as without it, from the first time on that it came with it: before that
+    the house may have had other ways."""
     mine = [group for group in groups if group.id in bullet.provenance.evidence.split()]
-    again = {m.principal for group in mine for m in group.members if m.call and bullet.id in m.call.shown}
-    if len(again) < least:
+    first = _first_in_vain(bullet, mine, attempts, least)
+    if first is None:
         return ""
+    here = shown.get(bullet.id, set())
     failed = {trace for group in mine for trace in group.traces}
-    elsewhere = {attempt.trace.id for attempt in attempts} - here
-    with_it = len(failed & here) / len(here)
+    since = {each.trace.id for each in attempts if each.trace.started_at >= first and _concerns(each, mine, failed)}
+    told, elsewhere = since & here, since - here
+    with_it = len(failed & told) / len(told)
     without = len(failed & elsewhere) / len(elsewhere) if len(elsewhere) >= least else _HALF
     if with_it < min(without, _HALF):
         return ""
-    met = f"{len(failed & here)} of {counted(len(here), 'request')} that were shown it"
-    return f"{met} were refused for the same all the same, those of {len(again)} people"
+    met = f"{len(failed & told)} of {counted(len(told), 'request')} that were shown it"
+    return f"{met} were refused for the same all the same, those of {len(_in_vain(bullet, mine))} people"
 
 
 _HALF = 0.5
 """Where nobody works without it: a rule that does not prevent half of what it is about does not help."""
+
+
+def _in_vain(bullet: Bullet, mine: Sequence[EvidenceGroup]) -> set[str]:
+    """The people who met what it was drawn from although they were shown it."""
+    return {m.principal for group in mine for m in group.members if m.call and bullet.id in m.call.shown}
+
+
+def _first_in_vain(
+    bullet: Bullet, mine: Sequence[EvidenceGroup], attempts: Sequence[AttemptEvidence], least: int
+) -> datetime | None:
+    """When the first of them did; `None` where they are too few."""
+    if len(_in_vain(bullet, mine)) < least:
+        return None
+    traces = {m.trace_id for group in mine for m in group.members if m.call and bullet.id in m.call.shown}
+    return min((each.trace.started_at for each in attempts if each.trace.id in traces), default=None)
+
+
+def _concerns(attempt: AttemptEvidence, mine: Sequence[EvidenceGroup], failed: Collection[str]) -> bool:
+    """Whether the same could have been refused there."""
+    return attempt.trace.id in failed or any(
+        call.tool == group.tool and (not group.argument or group.argument in (call.arguments or {}))
+        for group in mine
+        for call in attempt.calls
+    )
+
+
+def changed_at(
+    playbook: Playbook, groups: Sequence[EvidenceGroup], attempts: Sequence[AttemptEvidence], rule: Decay
+) -> datetime | None:
+    """When a tool last changed its ways: the first time that a rule was followed in vain which was drawn from the same refusal.
+    What was taken and what was refused before is no evidence of the new ones. `None` where no tool did."""
+    shown = _shown(attempts)
+    found = []
+    for bullet in playbook.bullets:
+        if bullet.provenance.evidence and not bullet.locked and _useless(bullet, groups, attempts, shown, rule.least):
+            mine = [group for group in groups if group.id in bullet.provenance.evidence.split()]
+            found.append(_first_in_vain(bullet, mine, attempts, rule.least))
+    return max((at for at in found if at is not None), default=None)
 
 
 def _prolonged(bullet: Bullet, until: datetime) -> Iterator[Evidence]:
@@ -110,32 +150,49 @@ def forgotten(playbook: Playbook, before: Sequence[EvidenceGroup], after: Sequen
     """What becomes of the bullets when traces are forgotten: their counts fall, and those behind which too few people are left
     are retired.
 
+    What was learned from and is no longer kept, as it was old, goes on counting. To forget twice is to forget once, and to
+    forget one after the other is to forget both at once.
+
     Args:
         before: The evidence with these traces.
         after: The evidence without them.
     """
-    left = {group.id: group for group in after}
+    old, new = ({group.id: group for group in groups} for groups in (before, after))
     found: list[Delta] = []
     for bullet in playbook.bullets:
-        mine = [group for group in before if group.id in bullet.provenance.evidence.split()]
-        gone = {trace for group in mine for trace in group.traces} - {
-            trace for group in mine if group.id in left for trace in left[group.id].traces
-        }
+        ids = bullet.provenance.evidence.split()
+        was, left = [old[id] for id in ids if id in old], [new[id] for id in ids if id in new]
+        gone = _traces(was) - _traces(left)
         if bullet.retired or not gone:
             continue
-        people = {p for group in mine for p in group.principals}
-        still = {p for group in mine if group.id in left for p in left[group.id].principals}
-        principals = max(0, bullet.provenance.principals - len(people - still))
+        told = bullet.provenance
+        principals = _fallen(told.principals, _people(was), _people(left))
         found.append(
             Evidence(
                 bullet_id=bullet.id,
-                traces=tuple(trace for trace in bullet.provenance.traces if trace not in gone)[:TRACES],
-                trace_count=max(0, bullet.provenance.trace_count - len(gone)),
+                traces=tuple(trace for trace in told.traces if trace not in gone),
+                trace_count=_fallen(told.trace_count, _traces(was), _traces(left)),
                 principals=principals,
                 expires_at=bullet.expires_at,
             )
         )
-        if principals < least and not bullet.locked:
-            why = f"{counted(len(gone), 'trace')} behind it were forgotten, and {principals} people are left of {least} needed"
+        # What a person says needs nobody beside, as long as it is known of what it was said.
+        needed = 1 if told.origin == BulletOrigin.PERSON else least
+        if principals < needed and not bullet.locked:
+            people = "person is" if principals == 1 else "people are"
+            why = f"of what is behind it {counted(len(gone), 'trace')} went: {principals} {people} left, and {needed} needed"
             found.append(Retire(bullet_id=bullet.id, reason=why))
     return found
+
+
+def _traces(groups: Sequence[EvidenceGroup]) -> set[str]:
+    return {trace for group in groups for trace in group.traces}
+
+
+def _people(groups: Sequence[EvidenceGroup]) -> set[str]:
+    return {person for group in groups for person in group.principals}
+
+
+def _fallen(count: int, before: set[str], after: set[str]) -> int:
+    """A count without what went; what came since it was taken makes up for that, and for no more."""
+    return min(count, max(count - len(before - after), len(after)))

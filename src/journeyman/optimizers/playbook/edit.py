@@ -90,6 +90,9 @@ def merge(path: Path, make: Callable[[Playbook], Batch], *, new: Playbook | None
         batch = make(before)
         after = before.apply(batch)
         if replace(after, batches=before.batches) == before:
+            if before != found:
+                # A crash kept the last change from the file, and whoever made it comes back.
+                files.save(before, path)
             return Edited(before, None)
         if journal is None:
             journal, moved = _begun(path, found)

@@ -6,6 +6,7 @@ as many votes as there are people; what is doubtful waits for a person (`Bullet.
 
 import json
 import logging
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -146,8 +147,12 @@ class ReflectionCache:
         self._known[key] = row
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            with self._path.open("ab+") as file:
+                # Behind half a line, which a crash has left, it would be half of another one.
+                whole = not file.tell() or (file.seek(-1, os.SEEK_END), file.read(1))[1] == b"\n"
+                file.write((b"" if whole else b"\n") + json.dumps(row).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def asked_about(group: EvidenceGroup, least: int) -> str:

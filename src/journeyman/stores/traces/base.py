@@ -192,6 +192,8 @@ class Pruned:
     spans: int
     bytes: int
     """Of contents that nothing refers to any more; 0 in a dry run where that is not known."""
+    kept: int = 0
+    """Of the traces that were named, those that stay: a run attempted them, and they go with it."""
 
 
 class TraceStore(Protocol):
@@ -240,6 +242,10 @@ class TraceStore(Protocol):
 
     def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
         """Forget traces that began before, with their spans and contents."""
+
+    def forget(self, trace_ids: Iterable[str], *, dry_run: bool = False) -> Pruned:
+        """Forget traces by their ids, with their spans and contents, with what was said of them, of their requests, and of
+        sessions that have no other trace, and with traces that tell the same calls. One that a run attempted stays."""
 
     # -- reading
 
