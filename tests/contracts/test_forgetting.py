@@ -46,8 +46,9 @@ def asked(id: str, words: str, *, session: str | None = "s", calls: tuple[str, .
 
 
 def word(id: str, kind: TargetKind, target: str) -> Feedback:
-    said = {"id": id, "target_kind": kind, "target": target, "value": 0.0, "text": f"{id} was bad"}
-    return Feedback(source=Source.USER, rater="ada", at=NOON, **said)
+    return Feedback(
+        id=id, target_kind=kind, target=target, value=0.0, text=f"{id} was bad", source=Source.USER, rater="ada", at=NOON
+    )
 
 
 def said_of(rollouts: RolloutStore, *targets: tuple[TargetKind, str]) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import Playbook
 from journeyman.core.reward import Reward, Source
-from journeyman.core.trace import Trace
+from journeyman.core.trace import ToolCall, Trace
 from journeyman.experiments import wiring
 from journeyman.experiments.playbook import from_traces
 from journeyman.experiments.playbook.config import TracesConfig
@@ -285,6 +285,7 @@ def test_all_of_one_session_says_how_customers_are_named(learning: Learning) -> 
 def test_flakes_are_nothing_to_learn(learning: Learning) -> None:
     def flaky(trace: Trace) -> Trace:
         asked, used = trace.steps
+        assert isinstance(used, ToolCall)
         down = replace(used, id=f"{used.id}-down", ok=False, result="Error: 503 service unavailable")
         return replace(trace, steps=(asked, down, replace(used, ok=True, result="OK")))
 
@@ -316,6 +317,7 @@ def test_a_correction_and_a_refusal_of_a_megabyte_are_read_like_others(learning:
     traces = recorded("oslo", 0, 30, start=START)
     said = Reward(name="answer", value=1.0, evidence=long, source=Source.PERSON)
     asked, used = traces[1].steps
+    assert isinstance(used, ToolCall)
     huge = replace(used, ok=False, result="Error: " + 'date: expected "x" ' * 50_000)
     learning.keep([replace(traces[0], rewards=(said,)), replace(traces[1], steps=(asked, huge)), *traces[2:]])
     result = learning.learn()

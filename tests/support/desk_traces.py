@@ -115,10 +115,8 @@ async def _recorded(
     clerk, told = KnownClerk(), playbook.of(shop)
     rules = [bullet.content for bullet in told]
     system = "You are the clerk." + (f"\n\n{strategies(told)}" if told else "")
-    tools = [
-        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": dict.fromkeys(FIELDS, {"type": "string"})}}}
-        for name in NAMES
-    ]  # fmt: skip
+    schema = {"type": "object", "properties": {field: {"type": "string"} for field in FIELDS}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in NAMES]
     found = []
     for place in places:
         said = orders(shop)[place]

@@ -281,8 +281,8 @@ class TracesTrainer:
             left_out = sum((Counter(each.left_out) for each in found), Counter[str]())
             if left_out.keys() == {NO_CONTENT}:
                 raise InputError(
-                    f"no words were kept of {counted(left_out.total(), 'trace')}: nothing can be learned from them; record with "
-                    "words from now on: without --no-content, and with content = true in [record]"
+                    f"no words were kept of {counted(left_out.total(), 'trace')}: nothing can be learned from them; record "
+                    "with words from now on: without --no-content, and with content = true in [record]"
                 )
             why = ", ".join(f"{count} {why}" for why, count in left_out.items())
             raise InputError(f"nothing can be learned from these traces: {why}")

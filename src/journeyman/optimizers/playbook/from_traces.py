@@ -42,6 +42,7 @@ from journeyman.optimizers.playbook.group_reflector import (
     calls_needed,
     reflect_on,
 )
+from journeyman.optimizers.playbook.journal import delta_to_json
 from journeyman.tracing.evidence import ToolDefinition
 
 log = logging.getLogger(__name__)
@@ -321,7 +322,7 @@ def _merged(
     if all(isinstance(delta, Evidence) for delta in deltas):
         # More of the same makes no other candidate, which would have to be examined anew.
         deltas = []
-    said = json.dumps([repr(delta) for delta in deltas])
+    said = json.dumps([delta_to_json(delta) for delta in deltas], default=str)
     id = f"{tools.name}/{blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
     return replace(batch, id=id, deltas=tuple(deltas), trained_on=fingerprints(questions)), [
         each.reason for each in report.rejected
