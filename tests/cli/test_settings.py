@@ -79,7 +79,7 @@ def test_the_password_of_a_store_is_not_shown(capsys: pytest.CaptureFixture[str]
     [
         ("JOURNEYMAN_GATE__MIN_TASK", "3", "there is no setting gate.min_task; did you mean gate.min_tasks?"),
         ("JOURNEYMAN_GATE__MIN_TASKS", "many", "gate.min_tasks is 'many', and must be a whole number"),
-        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are store, models, playbook, gate"),
+        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are store, models, playbook, traces, gate"),
     ],
 )
 def test_a_variable_that_says_what_no_setting_is_is_named(
@@ -100,7 +100,7 @@ def test_names_of_before_are_taken_in_a_file_and_from_programs() -> None:
 
 def test_a_section_that_is_none_is_answered_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "gates"]) == 2
-    assert "there is no section gates; there are store, models, playbook, gate" in capsys.readouterr().err
+    assert "there is no section gates; there are store, models, playbook, traces, gate" in capsys.readouterr().err
 
 
 def test_what_init_wrote_is_read_by_every_command(capsys: pytest.CaptureFixture[str]) -> None:

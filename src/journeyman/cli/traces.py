@@ -239,12 +239,16 @@ def signals(*, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
       journeyman traces signals --agent desk --domain oslo --json
     """
     from journeyman.rewards.signal_examination import measure
-    from journeyman.rewards.signals import without_disputed
+    from journeyman.rewards.signals import request_of, without_disputed
     from journeyman.tracing.evidence import evidence_of
+    from journeyman.tracing.twins import twin_groups
 
     with opened(store) as traces:
         known = without_disputed(traces.traces(query(wanted)), traces.labels())
-        report = measure(map(evidence_of, known))
+        found = [evidence_of(trace) for trace in known]
+    # Where no task is named, as in live traces, requests that say the same are one.
+    group = dict(zip((each.trace.id for each in found), twin_groups(found), strict=True)) if found else {}
+    report = measure(found, lambda each: request_of(each) or (group[each.trace.id]))
     if not quiet and report.attempts:
         show_signals(report)
     if report.attempts and report.silence is not None:

@@ -91,7 +91,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
 
     slots = []
     for each in prepared:
-        calls = from_traces.planned_calls(each, config)
+        calls = _planned_calls(each, config)
         groups = each.asked(config.min_principals)
         told = {
             "agent": each.gathered.slot.agent,
@@ -111,6 +111,20 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
     if not quiet:
         write("Nothing was sent.")
     return {"slots": slots}
+
+
+def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]:
+    """How many calls a run takes at most, by who is asked."""
+    from journeyman.experiments.playbook.examination import ExaminationConfig
+    from journeyman.experiments.playbook.from_traces import reflector_name
+    from journeyman.optimizers.playbook.from_traces import asked_about
+    from journeyman.optimizers.playbook.group_reflector import calls_needed
+
+    name = reflector_name(config)
+    asked = [group for group in prepared.groups if not asked_about(group, config.min_principals)] if name else []
+    reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked)
+    tasks = min(len(prepared.tasks.tasks), ExaminationConfig().most_tasks)
+    return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}
 
 
 def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:

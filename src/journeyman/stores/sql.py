@@ -30,7 +30,7 @@ from journeyman.stores.base import (
 from journeyman.stores.engine import OnDatabase, starting
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS, escaped, unescaped
 from journeyman.stores.traces import attempts as among_traces
-from journeyman.stores.traces import codec, forgetting, writing
+from journeyman.stores.traces import codec, writing
 from journeyman.stores.traces import labels as opinions
 from journeyman.stores.traces import query as finding
 from journeyman.stores.traces.base import Given, Label, Page, Pruned, Query, SpanRow, Statistics, TraceSession, TraceSummary
@@ -248,10 +248,10 @@ class SqlTraces(OnDatabase):
         return statistics.statistics(self._database, query)
 
     def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
-        return forgetting.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
+        return among_traces.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
 
     def forget(self, trace_ids: Iterable[str], *, dry_run: bool = False) -> Pruned:
-        return forgetting.forget(self._database, trace_ids, dry_run=dry_run)
+        return among_traces.forget(self._database, trace_ids, dry_run=dry_run)
 
     @contextmanager
     def _turn(self) -> Iterator[sa.Connection]:
@@ -332,8 +332,8 @@ class SqlStore(OnDatabase):
             traces = list(connection.scalars(sa.select(ATTEMPTS.c.trace).where(of_run, ATTEMPTS.c.trace.is_not(None))))
             count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
             for begin in range(0, len(traces), _PAGE):
-                forgetting.delete(connection, traces[begin : begin + _PAGE])
-            forgetting.forget_contents(connection)
+                among_traces.delete(connection, traces[begin : begin + _PAGE])
+            among_traces.forget_contents(connection)
             for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
                 connection.execute(sa.delete(table).where(which))
         return count

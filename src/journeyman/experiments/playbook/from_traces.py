@@ -50,7 +50,6 @@ from journeyman.optimizers.playbook.from_traces import (
     asked_about,
     learn,
 )
-from journeyman.optimizers.playbook.group_reflector import calls_needed
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores import Store, open_store, open_traces
@@ -539,12 +538,3 @@ def _reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
         client.model = WithinBudget(client.model, budget)
         return client
     return WithinBudget(client, budget)
-
-
-def planned_calls(prepared: Prepared, config: TracesConfig) -> dict[str, int]:
-    """How many calls a run takes at most, by who is asked."""
-    asked = prepared.asked(config.min_principals)
-    name = reflector_name(config)
-    reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked) if name else 0
-    tasks = min(len(prepared.tasks.tasks), examination.ExaminationConfig().most_tasks)
-    return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}
