@@ -22,13 +22,13 @@ def _whole(value: object) -> bool:
     return isinstance(value, float) and value.is_integer()
 
 
-def schema_faults(arguments: Any, schema: Mapping[str, Any]) -> list[str]:
+def schema_faults(arguments: Any, schema: Mapping[str, Any], *, strict: bool = True) -> list[str]:
     """What is wrong with the arguments of a call by the schema that was declared for them, a line for each fault; empty where
     nothing is. What a schema says in words that are not read here (`oneOf`, `pattern`, …) counts for the call, and so does a
     null in place of an argument that may be left out."""
     if arguments is None:
         return ["the arguments are no JSON object"]
-    return list(_faults(arguments, schema, "", strict="properties" in schema))
+    return list(_faults(arguments, schema, "", strict=strict and "properties" in schema))
 
 
 def _faults(value: Any, schema: Mapping[str, Any], where: str, *, strict: bool = False, depth: int = 0) -> Iterable[str]:

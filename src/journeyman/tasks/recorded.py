@@ -163,7 +163,7 @@ def is_well_formed(task: Task, trace: Trace) -> bool | None:
     known = [call for call in _calls(trace) if call.tool == answer.expected_tool]
     if not answer.schema or not known or answer.expected_tool != answer.tool:
         return None
-    return not any(schema_faults(call.arguments, answer.schema) for call in known)
+    return not any(schema_faults(call.arguments, answer.schema, strict=False) for call in known)
 
 
 def _calls(trace: Trace) -> list[AskedCall]:
@@ -188,7 +188,12 @@ def form_faults(answer: RecordedAnswer, calls: Sequence[AskedCall]) -> list[str]
     """What is wrong with the form of an answer's calls, as their tool is declared; a line for each fault."""
     if not calls:
         return [f"{answer.tool}: not called"]
-    return [line for call in calls if call.tool == answer.tool for line in schema_faults(call.arguments, answer.schema)]
+    return [
+        line
+        for call in calls
+        if call.tool == answer.tool
+        for line in schema_faults(call.arguments, answer.schema, strict=False)
+    ]
 
 
 def _of_call(answer: RecordedAnswer, call: AskedCall) -> list[str]:
