@@ -229,3 +229,11 @@ def test_an_answer_is_read_back_as_it_was_written() -> None:
     assert RecordedAnswer.loads(CALL.dumps()).arguments == CALL.arguments
     with pytest.raises(TaskError, match="draw the tasks from traces again"):
         RecordedAnswer.loads("42")
+
+
+def test_a_field_that_a_tool_asks_for_is_not_worse_in_form_though_its_request_does_not_declare_it() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    for closed in (False, True):
+        told = {**schema, "additionalProperties": False} if closed else schema
+        answer = RecordedAnswer(kind=TaskKind.CALL, tool="order", arguments={"city": "Oslo"}, schema=told)
+        assert is_well_formed(_task(answer), _trace("order", {"place": "OSLO"})) is not closed
