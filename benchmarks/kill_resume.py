@@ -1,6 +1,6 @@
 """Kills real trainings at random points and goes on with them: the same bytes as undisturbed, and nothing lost that was kept.
 
-    python benchmarks/kill_resume.py                          # 20 points of each of the four
+    python benchmarks/kill_resume.py                          # 20 points of each of the five
     python benchmarks/kill_resume.py --kind playbook --points 5 --seed 1 --json
 
 Each training is a command of its own in a folder of its own. It is killed by SIGKILL at a moment drawn evenly from between its
@@ -23,7 +23,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from journeyman.stores import open_traces
+from tests.support.desk_traces import recorded
 
 _OVER = "there is no unfinished run"
 """Said where it was killed between the last thing that it wrote and its end."""
@@ -64,7 +68,7 @@ class Fruit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One of the four, as its user types it."""
+    """One of the five, as its user types it."""
 
     prepare: Callable[[Path], None]
     begin: str
@@ -131,6 +135,26 @@ def _planner(folder: Path) -> None:
     subprocess.run(command(first.split()), cwd=folder, env=environment(), check=True, capture_output=True)
 
 
+CLERK = '''
+import asyncio
+from tests.support.desk_traces import KnownClerk
+
+class SlowClerk(KnownClerk):
+    """Ten milliseconds a call."""
+
+    async def complete(self, request):
+        await asyncio.sleep(0.01)
+        return await super().complete(request)
+'''
+_BEGAN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
+
+
+def _traces(folder: Path) -> None:
+    (folder / "clerk.py").write_text(CLERK)
+    with open_traces(folder / ".journeyman" / "journeyman.db") as store:
+        store.add(recorded("oslo", 0, 150, customers=120, start=_BEGAN))
+
+
 def _stored(folder: Path) -> bool:
     return bool(kept(folder)["attempts"])
 
@@ -146,6 +170,13 @@ TRAININGS: Mapping[str, Training] = {
         "--concurrency 2 --held-out 40 --target-stage production --output learned.json",
         resume="train playbook --resume",
         begun=_stored,
+        learned="learned.json",
+    ),
+    "traces": Training(
+        prepare=_traces,
+        begin="train playbook --from traces --model clerk:SlowClerk --output learned.json",
+        resume="train playbook --from traces --model clerk:SlowClerk --output learned.json",
+        begun=lambda folder: bool(kept(folder)["runs"]),
         learned="learned.json",
     ),
     "router": Training(
@@ -290,7 +321,7 @@ def points(kind: str, count: int, seed: int) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", action="append", choices=TRAININGS, help="all four unless said")
+    parser.add_argument("--kind", action="append", choices=TRAININGS, help="all five unless said")
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kill_resume import points
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import Playbook
 from journeyman.core.reward import Reward, Source
@@ -70,7 +71,6 @@ def learning(tmp_path: Path) -> Learning:
 
 
 def test_a_run_without_news_asks_nobody_and_loads_no_model(learning: Learning, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = "torch" in sys.modules
     learning.config = replace(learning.config, generator_model="embedded:base", evaluate=False)
     learning.keep(recorded("oslo", 0, 60, start=START))
     clerk = KnownClerk()
@@ -87,7 +87,7 @@ def test_a_run_without_news_asks_nobody_and_loads_no_model(learning: Learning, m
     monkeypatch.setattr(wiring, "connect", nobody)
     again = learning.learn()
     assert (again.calls, again.candidate, learning.digest) == (0, first.candidate, digest)
-    assert ("torch" in sys.modules) == loaded
+    assert "torch" not in sys.modules
 
 
 def test_a_second_run_without_news_does_not_examine_again(learning: Learning) -> None:
@@ -96,6 +96,17 @@ def test_a_second_run_without_news_does_not_examine_again(learning: Learning) ->
     first, again = learning.learn(), learning.learn()
     assert first.examination is not None
     assert (again.calls, again.verdict, again.candidate) == (0, first.verdict, first.candidate)
+
+
+def test_what_could_not_be_examined_is_when_more_requests_came(learning: Learning) -> None:
+    learning.config = replace(learning.config, evaluate=True)
+    learning.keep(recorded("oslo", 0, 100, start=START))
+    first = learning.learn()
+    assert first.verdict == "not_examinable"
+    learning.keep(recorded("oslo", 100, 100, start=START))
+    then = learning.learn()
+    assert (then.candidate, then.verdict) == (first.candidate, "checked")
+    assert learning.learn().calls == 0
 
 
 @pytest.fixture(scope="module")
@@ -211,12 +222,23 @@ def test_what_a_crash_kept_from_the_file_is_in_it_after_the_next_run(
         learning.learn()
     monkeypatch.undo()
     learning.learn()
+    a, b = [(x.folder / "oslo.json").read_text().splitlines() for x in (learning, other)]
+    import difflib
+
+    print("\n".join(list(difflib.unified_diff(a, b))[:30]))
     assert learning.digest == other.digest
+
+
+@pytest.mark.service
+def test_a_command_that_is_killed_anywhere_and_begun_again_learns_the_same_bytes() -> None:
+    found = points("traces", 3, seed=7)
+    assert (found["points"], found["faults"]) == (3, [])
 
 
 # When the shop changes its ways.
 
 
+@pytest.mark.slow
 def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,22 +246,22 @@ def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
     monkeypatch.setattr(from_traces, "production_playbook", lambda *_: served)
     changed = {**OSLO, "dates": 2}
     old, new = (next(rule for rule in rules(house) if rule.startswith("dates")) for house in (OSLO, changed))
-    learning = Learning(tmp_path)
+    learning = Learning(tmp_path, evaluate=True)
     success: dict[int, float] = {}
-    for first in range(0, 500, 50):
-        house = OSLO if first < 300 else changed
-        traces = recorded("oslo", first, 50, playbook=served, house=house, start=START)
+    for first in range(0, 550, 50):
+        traces = recorded(
+            "oslo", first, 50, playbook=served, house=OSLO if first < 300 else changed, customers=600, start=START
+        )
         success[first] = went_well(traces)
         learning.keep(traces)
         result = learning.learn()
-        # Whatever a gate makes of it: a person lets it go there.
-        served = result.playbook
-        said = {bullet.content for bullet in served.active}
-        assert old in said or first >= 300
-        assert new in said or first < 400
+        if result.verdict == "checked":
+            served = result.playbook
+        # Within fifty orders the old rule goes, and the new one is drawn.
+        assert {bullet.content for bullet in result.playbook.active} & {old, new} == {old if first < 300 else new}
     assert success[250] == 1
     assert success[300] < 0.6
-    assert min(success[first] for first in (350, 400, 450)) > 0.9
+    assert min(success[first] for first in (450, 500)) > 0.9
     (gone,) = [bullet for bullet in served.bullets if bullet.content == old]
     assert gone.retired
 

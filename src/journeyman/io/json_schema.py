@@ -25,11 +25,7 @@ def _whole(value: object) -> bool:
 def schema_faults(arguments: Any, schema: Mapping[str, Any], *, strict: bool = True) -> list[str]:
     """What is wrong with the arguments of a call by the schema that was declared for them, a line for each fault; empty where
     nothing is. What a schema says in words that are not read here (`oneOf`, `pattern`, …) counts for the call, and so does a
-    null in place of an argument that may be left out.
-
-    Args:
-        strict: An argument that is not declared is a fault, although the schema does not forbid it.
-    """
+    null in place of an argument that may be left out."""
     if arguments is None:
         return ["the arguments are no JSON object"]
     return list(_faults(arguments, schema, "", strict=strict and "properties" in schema))

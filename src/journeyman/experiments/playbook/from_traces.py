@@ -53,7 +53,7 @@ from journeyman.optimizers.playbook.from_traces import (
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores import Store, open_store, open_traces
-from journeyman.stores.registry import GateVerdict, gate_word
+from journeyman.stores.registry import GateVerdict, GateWord, gate_word
 from journeyman.stores.traces.base import Query
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
 from journeyman.tracing.redaction import is_shape
@@ -210,7 +210,7 @@ class SlotResult:
         }
 
     def json(self) -> dict[str, Any]:
-        gathered, split = self.prepared.gathered, self.prepared.split
+        gathered = self.prepared.gathered
         return {
             "agent": gathered.slot.agent,
             "domain": gathered.slot.domain,
@@ -219,12 +219,7 @@ class SlotResult:
             "left_out": dict(gathered.left_out),
             "evidence": [outcome.json() for outcome in self.outcomes],
             "refused": dict(self.refused),
-            "examined": {
-                "attempts": len(split.examine),
-                "dropped": split.dropped,
-                "leak": split.leak,
-                **self.prepared.tasks.kinds,
-            },
+            "examined": _examined(self.prepared),
             "calls": self.calls,
             "cost": self.cost,
             "playbook_path": self.path,
@@ -233,6 +228,12 @@ class SlotResult:
             "reason": self.reason,
             "examination": self.examination,
         }
+
+
+def _examined(prepared: Prepared) -> dict[str, Any]:
+    """What there is to examine on, in numbers."""
+    split = prepared.split
+    return {"attempts": len(split.examine), "dropped": split.dropped, "leak": split.leak, **prepared.tasks.kinds}
 
 
 class LearningWatcher(Protocol):
@@ -401,7 +402,7 @@ class _SlotTraining:
         if not self.config.evaluate:
             return Unproven("not examined")
         word = gate_word(tuple(self.store.evaluations(candidate_id=candidate.id)))
-        if word.verdict is not GateVerdict.UNEXAMINED:
+        if word.verdict is not GateVerdict.UNEXAMINED and not self._may_tell_now(word):
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
         self.watcher.stage("asking later requests again, as they were and with what was learned")
@@ -425,6 +426,14 @@ class _SlotTraining:
         if self.report.dropped:
             self._without(self.report)
         return self.report
+
+    def _may_tell_now(self, word: GateWord) -> bool:
+        """Whether a candidate of which nothing could be told has other requests to be examined on by now."""
+        evaluation = self.store.evaluation(word.evaluation_id or "")
+        if word.verdict is not GateVerdict.NOT_EXAMINABLE or evaluation is None:
+            return False
+        run = self.store.run(evaluation.run_id)
+        return run is None or (run.result or {}).get("examined") != _examined(self.prepared)
 
     def _without(self, report: examination.ExaminationReport) -> None:
         """Retire what the examination found to do harm."""
