@@ -29,6 +29,7 @@ from pathlib import Path
 from journeyman.stores import open_traces
 from tests.support.desk_traces import recorded
 
+_REPOSITORY = Path(__file__).parent.parent
 _OVER = "there is no unfinished run"
 """Said where it was killed between the last thing that it wrote and its end."""
 _KEPT = {
@@ -212,8 +213,8 @@ def command(arguments: str | Sequence[str]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """With the time held fast, so that bytes can be compared; one's own model lies in the working folder."""
-    path = os.pathsep.join(filter(None, (".", os.environ.get("PYTHONPATH"))))
+    """With the time held fast, so that bytes can be compared; models of one's own lie in the working folder and the tests."""
+    path = os.pathsep.join(filter(None, (".", str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
     fixed = {"SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "JOURNEYMAN_STORE": "", "PYTHONPATH": path}
     return {**os.environ, **fixed}
 
@@ -248,14 +249,27 @@ def finish(arguments: str, folder: Path) -> None:
 
 
 def undisturbed(training: Training, folder: Path) -> tuple[dict[str, str], float]:
-    """What it learns, and the seconds between its first stored attempt and its end."""
+    """What it learns, and the seconds between its first stored attempt and its end.
+
+    Raises:
+        RuntimeError: It left nothing.
+    """
     training.prepare(folder)
-    with subprocess.Popen(
-        command(training.begin), cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command(training.begin), cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=said
+        ) as process,
+    ):
         began = _wait(training, folder, process)
         process.wait(900)
-    return learned(training, folder), time.monotonic() - began
+        seconds = time.monotonic() - began
+        said.seek(0)
+        told = said.read().decode(errors="replace")
+    found = learned(training, folder)
+    if not found:
+        raise RuntimeError(f"{training.begin} left nothing of {training.learned}: {told[-2000:]}")
+    return found, seconds
 
 
 def killed(training: Training, folder: Path, seconds: float) -> dict[str, set[str]] | None:
@@ -293,8 +307,6 @@ def points(kind: str, count: int, seed: int) -> dict[str, object]:
         whole = Path(scratch, "whole")
         whole.mkdir()
         right, seconds = undisturbed(training, whole)
-        if not right:
-            raise RuntimeError(f"the {kind} training left nothing of {training.learned}")
         done = over = 0
         while done < count and over < 5 * count:
             folder = Path(scratch, f"{done}-{over}")

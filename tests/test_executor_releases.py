@@ -233,9 +233,10 @@ async def test_an_arm_whose_goals_break_off_is_stopped_by_the_executor_itself(
     async with make(verifier=None) as executor:
         rollout = await started(executor, "taught.json", *FORCED)
         results: list[Execution] = []
-        while slot(executor):
-            results.append(await executor.aforward(sums(1)[0], session=f"s-{len(results)}"))
-            assert len(results) < 200
+        # How many goals there are until it has told the store is a matter of the machine.
+        async with asyncio.timeout(60):
+            while slot(executor):
+                results.append(await executor.aforward(sums(1)[0], session=f"s-{len(results)}"))
         assert 3 <= sum(each.error is not None for each in results) <= 40
     ended = store.rollout(rollout["id"])
     assert ended is not None
