@@ -285,26 +285,26 @@ def test_a_session_that_was_served_without_the_store_is_on_production_whoever_dr
 @pytest.mark.postgres
 def test_nobody_is_drawn_while_another_gateway_on_the_server_does_not_promise_to_ask() -> None:
     def draw(unit: str) -> Assignment:
-        return next(iter(store.assign([Assignment("r1", unit, "canary", 2, DRAWN, NOON)], gateway="here")))
+        return next(iter(kept.assign([Assignment("r1", unit, "canary", 2, DRAWN, NOON)], gateway="here")))
 
-    with postgres.database() as url, open_rollouts(url) as store:
+    with postgres.database() as url, open_rollouts(url) as kept:
         assert draw("alone").arm == "canary"
-        store.promise("there", store.clock() + 60_000_000)
+        kept.promise("there", kept.clock() + 60_000_000)
         assert draw("promised").why == DRAWN
-        store.promise("there", store.clock() - 1)
+        kept.promise("there", kept.clock() - 1)
         first = draw("lapsed")
         assert (first.arm, first.why) == ("production", DEGRADED)
         # Who was drawn before stays, unless it was here and nobody heard of it.
         assert (
-            store.assign([Assignment("r1", "promised", "production", 2, DRAWN, why(minutes=1).at)], gateway="here")[0].arm
+            kept.assign([Assignment("r1", "promised", "production", 2, DRAWN, why(minutes=1).at)], gateway="here")[0].arm
             == "canary"
         )
         assert draw("alone").why == DEGRADED
         # Its own promise binds nobody but others.
-        store.promise("here", store.clock() - 1)
-        store.withdraw("there")
+        kept.promise("here", kept.clock() - 1)
+        kept.withdraw("there")
         assert draw("withdrawn").why == DRAWN
-        store.promise("there", store.clock() - 601_000_000)
+        kept.promise("there", kept.clock() - 601_000_000)
         assert draw("forgotten").why == DRAWN
 
 

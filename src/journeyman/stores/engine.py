@@ -401,8 +401,8 @@ class Database:
                 if self._listening is None:
                     # A connection of its own, which is never in a transaction.
                     held = self._engine.raw_connection()
-                    held.detach()
                     self._listening = held.driver_connection
+                    held.detach()
                     self._listening.autocommit = True
                     self._listening.execute(f"listen {channel}")
                 return any(True for _ in self._listening.notifies(timeout=seconds, stop_after=1))

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
 from journeyman.serving.releases.assignment import Assigner, DegradedSessions, GatewayName
+from journeyman.serving.releases.context import SessionArm
 from journeyman.serving.releases.live import PATIENCE
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
@@ -321,7 +322,7 @@ async def test_a_gateway_that_is_cut_off_serves_nobody_before_the_others_have_st
         opens.clear()
         began = time.monotonic()
         asked = asyncio.ensure_future(there.arm(at(1.0), "s"))
-        meanwhile = []
+        meanwhile: list[SessionArm] = []
         while not asked.done():
             meanwhile.append(await here.arm(at(1.0), f"meanwhile {len(meanwhile)}"))
             await asyncio.sleep(0.05)

@@ -28,7 +28,6 @@ from uuid import uuid4
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
 from journeyman.serving.releases.context import SessionArm
-from journeyman.stores.assignments import MARGIN_SECONDS
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ class AssignmentWriter:
         self._tried = threading.Event()
         self._turn = threading.Lock()
         self._unsaid: list[Assignment] = []
-        self._knows_what_is_left = self._must_lapse = False
+        self._knows_what_is_left, self._pressing = False, 0
         # The process before it may have promised that a moment ago.
         self._promised_until = monotonic() + PROMISED_SECONDS if name else 0.0
         self.is_away = False
@@ -211,7 +210,6 @@ class AssignmentWriter:
         by now: as long as it is promised that nobody is, it may not."""
         with self._turn:
             if monotonic() < self._promised_until:
-                self._must_lapse = True
                 return False
             self.is_away = True
             if self._kept is not None:
@@ -221,6 +219,17 @@ class AssignmentWriter:
         self._waiting.put(None)
         return True
 
+    @contextmanager
+    def pressed(self) -> Iterator[None]:
+        """Somebody waits to be served without the store: meanwhile nothing is promised anew."""
+        with self._turn:
+            self._pressing += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._pressing -= 1
+
     def promise(self, store: "RolloutStore", now: int, read_at: float) -> None:
         """Promise that nobody is served without asking for a while, where all who were have been told the store.
 
@@ -229,7 +238,7 @@ class AssignmentWriter:
             read_at: When we had read that, by ours: by then it said more.
         """
         with self._turn:
-            if self._unsaid or self._must_lapse or not self._knows_what_is_left:
+            if self._unsaid or self._pressing or not self._knows_what_is_left:
                 return
             self._promised_until = read_at + PROMISED_SECONDS
         store.promise(self._name, now + round(PROMISED_SECONDS * 1_000_000))
@@ -263,7 +272,7 @@ class AssignmentWriter:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
                 self._over.wait(_RETRY_SECONDS)
             else:
-                self.is_away = self._must_lapse = False
+                self.is_away = False
                 self._unsaid += self._left_behind()
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
@@ -309,18 +318,14 @@ class AssignmentWriter:
     def _written(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
         """
         Raises:
-            StoreError: The store does not answer, or too late; what it was told of `_unsaid` is not in there any more.
+            StoreError: The store does not answer; what it was told of `_unsaid` is not in there any more.
         """
         store = self._store = self._store or self._open()
         while some := self._unsaid[:AT_ONCE]:
             store.assign(some)
             self._said.update((each.rollout_id, each.unit) for each in some)
             del self._unsaid[: len(some)]
-        began, kept = monotonic(), store.assign(wanted, gateway=self._name)
-        if self._name and monotonic() - began > MARGIN_SECONDS / 2:
-            # Others promised for long enough when they were asked, and may not have gone on.
-            raise StoreError("the store took long to answer")
-        return kept
+        return store.assign(wanted, gateway=self._name)
 
 
 class Assigner:
@@ -412,17 +417,28 @@ class Assigner:
         return arm
 
     async def _kept(self, wanted: Assignment) -> SessionArm:
+        if (kept := await self._asked(wanted)) is not None:
+            return kept
         served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
-        while True:
-            if not self._writer.is_away:
-                with suppress(StoreError, TimeoutError):
-                    kept = await self._written(wanted)
-                    self.degraded += kept.why == DEGRADED and kept.at == wanted.at
-                    return _arm(kept)
-            if self._writer.tell(served):
-                self.degraded += 1
-                return _arm(served)
-            await asyncio.sleep(_PAUSE_SECONDS)
+        with self._writer.pressed():
+            while not self._writer.tell(served):
+                await asyncio.sleep(_PAUSE_SECONDS)
+                # It may be back, or others that reach it may have put the session on an arm.
+                self._hear()
+                known = self._arms.get((wanted.rollout_id, wanted.unit))
+                if (kept := known or await self._asked(wanted)) is not None:
+                    return kept
+        self.degraded += 1
+        return _arm(served)
+
+    async def _asked(self, wanted: Assignment) -> SessionArm | None:
+        """What holds by the store, where it answers."""
+        if not self._writer.is_away:
+            with suppress(StoreError, TimeoutError):
+                kept = await self._written(wanted)
+                self.degraded += kept.why == DEGRADED and kept.at == wanted.at
+                return _arm(kept)
+        return None
 
     async def _written(self, wanted: Assignment) -> Assignment:
         """

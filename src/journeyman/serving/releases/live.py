@@ -7,6 +7,7 @@ served; then a session gets what is in production, and where that is not known t
 import hashlib
 import json
 import logging
+import math
 import sqlite3
 import threading
 from collections import deque
@@ -47,6 +48,8 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 PATIENCE = 0.1
 """Seconds after which a store that others have locked is tried anew: whoever waits longer looks ever more seldom."""
+_SERVERS_PATIENCE = 0.5
+"""The same of a server, where nobody locks all others out."""
 FOLLOWED = 20_000
 """Sessions that a gateway knows when it starts."""
 _START_SECONDS = 3.0
@@ -55,7 +58,7 @@ _AGAIN_SECONDS = 3.0
 """For which what was read is read again: of two who write at once, the first may end last."""
 _PROMISE_SECONDS = 0.25
 """After which a gateway that shares a database alone promises anew that it serves nobody without asking."""
-_BREATH_SECONDS = 0.01
+_BREATH_SECONDS = 0.03
 """After a call of other gateways, in which more of them come together."""
 
 
@@ -136,6 +139,7 @@ class LiveContext:
         self._fault = ""
         self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
         self._followed: dict[str, deque[tuple[float, int]]] = {}
+        self._whole_at = -math.inf
         self._name: GatewayName | None = None
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
@@ -287,10 +291,11 @@ class LiveContext:
                 self._over.wait(left)
                 continue
             try:
-                called = store.listen(min(left, _PROMISE_SECONDS))
+                store.listen(min(left, _PROMISE_SECONDS))
                 with self._reading:
-                    self._follow(store, self._snapshot.slots, whole=not called)
-            except JourneymanError as error:
+                    self._follow(store, self._snapshot.slots, whole=monotonic() > self._whole_at + _PROMISE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the thread must go on
+                # What it is shows at the next reading.
                 self._fault = str(error)
             self._over.wait(_BREATH_SECONDS)
 
@@ -330,6 +335,7 @@ class LiveContext:
             self._assigned().follow(found)
             marks.append((read_at, max((each.seq for each in found), default=marks[-1][1] if marks else 0)))
         if now:
+            self._whole_at = read_at
             self._assigned().promise(store, now, read_at)
 
     def _new_ones(self, store: "RolloutStore", id: str, after: int | None) -> "Sequence[Assignment]":
@@ -368,7 +374,7 @@ class LiveContext:
         if self._assigner is None:
             from journeyman.stores.rollouts import open_rollouts
 
-            opened = partial(open_rollouts, self._url, patience=PATIENCE)
+            opened = partial(open_rollouts, self._url, patience=PATIENCE if self._database else _SERVERS_PATIENCE)
             if self._database is None:
                 self._name = GatewayName(self._file.with_suffix(".gateway"))
                 self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"), name=self._name.name)
