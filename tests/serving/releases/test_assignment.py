@@ -20,7 +20,8 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
-from journeyman.serving.releases.assignment import Assigner, DegradedSessions, GatewayName
+from journeyman.serving.releases.assignment import Assigner
+from journeyman.serving.releases.beside import DegradedSessions, GatewayName
 from journeyman.serving.releases.context import SessionArm
 from journeyman.serving.releases.live import PATIENCE
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment

@@ -363,6 +363,13 @@ async def test_whom_one_gateway_puts_on_an_arm_another_machines_knows_at_once_an
             assert other[1] is not None
             assert not other[1].counts
             assert 0.2 < time.monotonic() - began < 5
+            # Nor is anything forgotten by one that is started again meanwhile.
+            gateways[1].close()
+            gateways.append(LiveContext(url, tmp_path / "there", loader.load, poll_seconds=0.1))
+            held.callback(gateways[2].close)
+            again = await gateways[2].serves(SlotKind.CONTEXT, labels, RequestBody(BODY, Dialect.CHAT))
+            assert again[0] is not None
+            assert again[1] == where
         finally:
             made.start()
         assert until(lambda: len(store.assignments("r1")) == 2)

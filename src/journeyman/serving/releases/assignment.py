@@ -8,25 +8,21 @@ by way of it when they will not serve so, and draw nobody else (`stores.assignme
 """
 
 import asyncio
-import fcntl
 import hashlib
-import json
-import os
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO, cast
-from uuid import uuid4
+from typing import TYPE_CHECKING, Protocol
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
+from journeyman.serving.releases.beside import DegradedSessions
 from journeyman.serving.releases.context import SessionArm
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 
@@ -49,129 +45,6 @@ PROMISED_SECONDS = 1.5
 for a store that is away."""
 
 _Wanted = tuple[Assignment, "Future[Assignment]"]
-
-
-class DegradedSessions:
-    """A file of whom gateways had to serve production, until the store is told: each writes there before it serves.
-
-    Those that share it know of each other's at once; what one leaves behind that is killed, any other tells the store.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reader: BinaryIO | None = None
-        self._inode = self._read = 0
-
-    def add(self, served: Assignment) -> None:
-        """It need not outlive the machine: then the session is over, too.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        told = json.dumps([*served[:5], served.at.isoformat()])
-        with self._held("ab") as file:
-            # What stands before it may be half a line, of whoever was killed as they wrote, or had no room.
-            file.write(f"\n{told}\n".encode())
-
-    def news(self) -> Sequence[Assignment]:
-        """What was added since this was last asked. A look costs microseconds while there is nothing."""
-        try:
-            status = self._path.stat()
-            if self._reader is None or status.st_ino != self._inode:
-                self.close()
-                # While it is open, its number is nobody else's.
-                self._reader = self._path.open("rb", buffering=0)
-                self._inode, self._read = os.fstat(self._reader.fileno()).st_ino, 0
-            if status.st_size == self._read:
-                return ()
-            added = os.pread(self._reader.fileno(), max(status.st_size - self._read, 0), self._read)
-        except OSError:
-            self.close()
-            return ()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return _assignments(whole)
-
-    def left(self, told: Collection[tuple[str, str]] = ()) -> list[Assignment]:
-        """What the store has still to be told, whoever served it; where that is nothing the file goes.
-
-        Args:
-            told: Rollouts and units that it was told.
-        """
-        try:
-            with self._held("rb+") as file:
-                left = [each for each in _assignments(file.read()) if (each.rollout_id, each.unit) not in told]
-                if not left:
-                    self._path.unlink(missing_ok=True)
-                return left
-        except OSError:
-            return []
-
-    @contextmanager
-    def _held(self, mode: str) -> Iterator[BinaryIO]:
-        while True:
-            with cast("BinaryIO", self._path.open(mode, buffering=0)) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                # Somebody may have taken it away before it was held.
-                if _inode(self._path) == os.fstat(file.fileno()).st_ino:
-                    yield file
-                    return
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _assignments(lines: bytes) -> list[Assignment]:
-    found = []
-    for line in lines.splitlines():
-        with suppress(ValueError, TypeError):
-            rollout_id, unit, arm, event, why, at = json.loads(line)
-            found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
-    return found
-
-
-class GatewayName:
-    """What a process is called where gateways promise each other something: as the one before it in its folder that is gone."""
-
-    def __init__(self, beside: Path) -> None:
-        """
-        Args:
-            beside: How the path of the file begins that the name stands in. It is held as long as the process lives.
-        """
-        self.name = uuid4().hex
-        self._file: TextIO | None = None
-        # Without a file nobody takes it over, and whoever is killed is waited for until they are forgotten.
-        with suppress(OSError):
-            self._file = self._held(beside)
-            self._file.seek(0)
-            self.name = self._file.readline().strip() or self.name
-            self._file.truncate(0)
-            self._file.write(f"{self.name}\n")
-
-    @staticmethod
-    def _held(beside: Path) -> TextIO:
-        for number in count():
-            file = beside.with_name(f"{beside.name}-{number}").open("a+", buffering=1)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-            else:
-                break
-        return file
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class AssignmentWriter:

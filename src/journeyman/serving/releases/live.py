@@ -36,7 +36,8 @@ from journeyman.core.rollout import (
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
-from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, GatewayName, session_of
+from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
+from journeyman.serving.releases.beside import CandidateSessions, GatewayName
 from journeyman.serving.releases.context import FixedPlaybook, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.urls import as_url
 
@@ -140,6 +141,7 @@ class LiveContext:
         self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
         self._followed: dict[str, deque[tuple[float, int]]] = {}
         self._whole_at = -math.inf
+        self._sessions = None if self._database else CandidateSessions(self._file.with_suffix(".sessions"))
         self._name: GatewayName | None = None
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
@@ -332,6 +334,9 @@ class LiveContext:
             while len(marks) > 1 and marks[1][0] < read_at - _AGAIN_SECONDS:
                 marks.popleft()
             found = self._new_ones(store, id, marks[0 if whole and not store.in_order else -1][1] if marks else None)
+            if self._sessions is not None:
+                seen = marks[-1][1] if marks else 0
+                self._sessions.add(id, (each for each in found if each.seq > seen), anew=not marks)
             self._assigned().follow(found)
             marks.append((read_at, max((each.seq for each in found), default=marks[-1][1] if marks else 0)))
         if now:
@@ -405,6 +410,8 @@ class LiveContext:
             self._assigned().warm()
             # Nobody is served from it before it is promised how.
             self._follow(store, made.slots)
+        if self._sessions is not None:
+            self._sessions.forget_all_but([each.id for each in live.rollouts])
         self._snapshot = made
         self._ended = {each for each in self._ended.copy() if self._rollout(each[0]) is not None}
         # Also of those that were loaded before: whoever starts without a store has nothing else.
@@ -436,6 +443,9 @@ class LiveContext:
             # Of no version: whatever the store says when it is back is newer.
             by_id = {each.candidate_id: each for each in models}
             self._snapshot = self._made_of(moves, rollouts, (), candidates.__getitem__, by_id)
+            if self._sessions is not None:
+                for each in rollouts:
+                    self._assigned().follow(self._sessions.of(each.id))
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
