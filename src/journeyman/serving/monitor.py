@@ -265,6 +265,9 @@ class RolloutEvidence:
             self._recent = [*self._recent[1 - _RECENT :], score]
 
     def _score(self, metric: Metric, session: ServedSession | None, each: Assignment) -> float | None:
+        if session is not None and self._until is None:
+            # Whoever looks later must not see more.
+            session = _in_time(session, each.at + timedelta(seconds=self._window(metric)))
         if metric.name == "exposed":
             return float(session is not None)
         if metric.name == "labelled":
@@ -513,6 +516,13 @@ class DecayWatch:
         mean = sum(self._recent) / len(self._recent) if self._recent else None
         shown = {"sessions": self._detector.sessions, "recent_mean": mean, "shown": self._detector.mean}
         return {**shown, "level": float(self._detector.level[0]), "alarm": self._detector.alarm, "declined": self.alarmed}
+
+
+def _in_time(session: ServedSession, until: datetime) -> ServedSession | None:
+    """What of it was served until then; `None` where nothing was."""
+    calls = tuple(call for call in session.calls if call.at <= until)
+    said = {call.trace_id: session.said.get(call.trace_id, ()) for call in calls}
+    return ServedSession(calls, said) if calls else None
 
 
 def _success(metric: Metric, session: ServedSession | None, begun: datetime, window: float | None) -> float | None:

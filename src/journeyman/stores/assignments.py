@@ -6,15 +6,12 @@ nobody without asking; it keeps that also when it cannot ask any more. Sessions 
 production. Whoever comes back tells first whom it served, and promises then.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from time import monotonic
 from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment, utc
 from journeyman.stores.engine import OnDatabase
@@ -41,20 +38,12 @@ class AssignmentStore(OnDatabase):
         Args:
             gateway: Who asks, where others on the same database promise as `promise` says. While one of them does not, whoever
                 would be drawn is on production instead, for good.
-
-        Raises:
-            StoreError: Among others, it took so long that others may not promise any more; what holds is to be asked for again.
         """
         # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
         ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
         told = [each for each in ordered if each.why == DEGRADED]
-        began, seconds = monotonic(), math.inf
         with self._database.write(swift=True) as connection:
-            if gateway and len(told) < len(ordered):
-                seconds = _promised(connection, gateway) - MARGIN_SECONDS
-            if seconds < 0:
-                # Of one's own first try, which nobody was served by: the answer to it did not come.
-                _take_back(connection, [each for each in ordered if each.why == DRAWN], own=True)
+            if gateway and len(told) < len(ordered) and not _all_promise(connection, gateway):
                 ordered = [each._replace(arm=PRODUCTION, why=DEGRADED) for each in ordered]
             # Another may have drawn one between the two statements, and ended before the second.
             for _ in range(2 if told else 1):
@@ -63,8 +52,6 @@ class AssignmentStore(OnDatabase):
             if ordered and not self.in_order:
                 connection.execute(sa.select(sa.func.pg_notify(_CHANNEL, "")))
             found = _assigned(connection, wanted)
-        if 0 <= seconds < monotonic() - began:
-            raise StoreError("it was written too late to be sure that other gateways still ask before they serve")
         return [found[each.rollout_id, each.unit] for each in wanted]
 
     @property
@@ -122,13 +109,11 @@ class AssignmentStore(OnDatabase):
         return self._database.listen(_CHANNEL, seconds)
 
 
-def _promised(connection: sa.Connection, gateway: str) -> float:
-    """For how many seconds all others promise to ask; below 0 where one does not."""
+def _all_promise(connection: sa.Connection, gateway: str) -> bool:
     until = sa.type_coerce(LEASES.c.until, sa.BigInteger)
     others = (LEASES.c.name.startswith(_GATEWAY), LEASES.c.name != f"{_GATEWAY}{gateway}")
-    first = sa.select(sa.func.min(until) - _NOW).where(*others, until > _NOW - FORGOTTEN_SECONDS * _SECOND)
-    left = connection.execute(first).scalar_one()
-    return math.inf if left is None else left / _SECOND
+    lapsed = (until < _NOW + round(MARGIN_SECONDS * _SECOND), until > _NOW - FORGOTTEN_SECONDS * _SECOND)
+    return not connection.execute(sa.select(sa.exists().where(*others, *lapsed))).scalar_one()
 
 
 def _row(each: Assignment) -> dict[str, Any]:
@@ -141,16 +126,9 @@ def _assignment(row: sa.Row[Any]) -> Assignment:
     return Assignment(row.rollout_id, row.unit, row.arm, row.event, row.why, row.at, row.seq)
 
 
-def _take_back(connection: sa.Connection, served: Sequence[Assignment], *, own: bool = False) -> None:
-    """What was drawn of sessions that were served something else.
-
-    Args:
-        own: That alone which was drawn by the same assignment.
-    """
-    for each in served if own else ():
-        mine = (ASSIGNMENTS.c.rollout_id == each.rollout_id, ASSIGNMENTS.c.unit == each.unit, ASSIGNMENTS.c.at == utc(each.at))
-        connection.execute(sa.delete(ASSIGNMENTS).where(*mine, ASSIGNMENTS.c.why == DRAWN))
-    for rollout_id, some in groupby(() if own else served, lambda each: each.rollout_id):
+def _take_back(connection: sa.Connection, served: Sequence[Assignment]) -> None:
+    """What was drawn of sessions that were served something else."""
+    for rollout_id, some in groupby(served, lambda each: each.rollout_id):
         of_them = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_([each.unit for each in some]))
         connection.execute(sa.delete(ASSIGNMENTS).where(*of_them, ASSIGNMENTS.c.why == DRAWN))
 

@@ -290,19 +290,21 @@ class Assigner:
         return arm
 
     async def _kept(self, wanted: Assignment) -> SessionArm:
+        served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
         if (kept := await self._asked(wanted)) is not None:
             return kept
-        served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
         with self._writer.pressed():
-            while not self._writer.tell(served):
+            # Others that reach the store may have put the session on an arm, and then it is known here.
+            while (known := self._known(wanted)) is None and not self._writer.tell(served):
                 await asyncio.sleep(_PAUSE_SECONDS)
-                # It may be back, or others that reach it may have put the session on an arm.
-                self._hear()
-                known = self._arms.get((wanted.rollout_id, wanted.unit))
-                if (kept := known or await self._asked(wanted)) is not None:
+                if (kept := await self._asked(wanted)) is not None:
                     return kept
-        self.degraded += 1
-        return _arm(served)
+        self.degraded += known is None
+        return known or _arm(served)
+
+    def _known(self, wanted: Assignment) -> SessionArm | None:
+        self._hear()
+        return self._arms.get((wanted.rollout_id, wanted.unit))
 
     async def _asked(self, wanted: Assignment) -> SessionArm | None:
         """What holds by the store, where it answers."""
