@@ -27,7 +27,7 @@ from journeyman.serving.releases.context import SessionArm
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 
 if TYPE_CHECKING:
-    from journeyman.stores.rollouts import RolloutStore
+    from journeyman.stores.assignments import AssignmentStore
 
 CACHED = 100_000
 """Sessions whose arm is remembered; of others the store is asked."""
@@ -50,7 +50,9 @@ _Wanted = tuple[Assignment, "Future[Assignment]"]
 class AssignmentWriter:
     """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
 
-    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: DegradedSessions | None = None, name: str = "") -> None:
+    def __init__(
+        self, open_store: "Callable[[], AssignmentStore]", kept: DegradedSessions | None = None, name: str = ""
+    ) -> None:
         """
         Args:
             kept: What the store is still to be told, also by the next process.
@@ -60,7 +62,7 @@ class AssignmentWriter:
         self._kept, self._said = kept, set[tuple[str, str]]()
         self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._over = threading.Event()
-        self._store: RolloutStore | None = None
+        self._store: AssignmentStore | None = None
         self._tried = threading.Event()
         self._turn = threading.Lock()
         self._unsaid: list[Assignment] = []
@@ -103,7 +105,7 @@ class AssignmentWriter:
             with self._turn:
                 self._pressing -= 1
 
-    def promise(self, store: "RolloutStore", now: int, read_at: float) -> None:
+    def promise(self, store: "AssignmentStore", now: int, read_at: float) -> None:
         """Promise that nobody is served without asking for a while, where all who were have been told the store.
 
         Args:
@@ -206,7 +208,7 @@ class Assigner:
 
     def __init__(
         self,
-        open_store: "Callable[[], RolloutStore]",
+        open_store: "Callable[[], AssignmentStore]",
         *,
         kept: Path | None = None,
         name: str = "",
@@ -221,7 +223,7 @@ class Assigner:
             timeout_seconds: For which a session's first request waits for its turn, while the store is not known to be away.
         """
         self._served = None if kept is None else DegradedSessions(kept)
-        self._writer = AssignmentWriter(open_store, None if kept is None else DegradedSessions(kept), name)
+        self._writer = AssignmentWriter(open_store, None if kept is None else DegradedSessions(kept), name=name)
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
@@ -243,7 +245,7 @@ class Assigner:
         """Know what stands in the store, whoever wrote it. From any thread."""
         self._news.extend(found)
 
-    def promise(self, store: "RolloutStore", now: int, read_at: float) -> None:
+    def promise(self, store: "AssignmentStore", now: int, read_at: float) -> None:
         """As the writer's. From any thread."""
         self._writer.promise(store, now, read_at)
 
