@@ -1,5 +1,6 @@
 """What the store of rollouts promises, in each database."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ from journeyman.core.release import Stage
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutState, Slot, nothing
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores import open_store
-from journeyman.stores.base import Assignment, EvidenceRecord
+from journeyman.stores.base import DEGRADED, DRAWN, Assignment, EvidenceRecord
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.support import postgres
 
@@ -260,11 +261,47 @@ def test_the_first_word_on_a_session_holds_whoever_says_another(store: RolloutSt
     assert [each.unit for each in store.assignments("r1")] == ["u1", "u2"]
     assert [each.unit for each in store.assignments("r1", after=kept.seq)] == ["u2"]
     assert store.assignments("r2") == []
-    # Whoever has to know that the server was never another one is told so, and nothing is kept.
-    third = Assignment("r1", "u3", "canary", 2, "drawn", NOON)
-    assert list(store.assign([third], connections=store.connections + 1)) == []
-    assert store.assigned("r1", "u3") is None
-    assert len(store.assign([third], connections=store.connections)) == 1
+
+
+@pytest.mark.postgres
+def test_a_session_that_was_served_without_the_store_is_on_production_whoever_draws_it_before_after_or_meanwhile() -> None:
+    drawn, told = (Assignment("r1", "u1", arm, 2, why, NOON) for arm, why in (("canary", DRAWN), ("production", DEGRADED)))
+    with postgres.database() as url, open_rollouts(url) as store, ThreadPoolExecutor(1) as pool:
+        engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+        with engine.begin() as another:
+            values = (drawn.rollout_id, drawn.unit, drawn.arm, drawn.event, drawn.why, 0)
+            another.exec_driver_sql(
+                "insert into assignments (rollout_id, unit, arm, event, why, at) values (%s, %s, %s, %s, %s, %s)", values
+            )
+            # The other's transaction ends while this one waits for it.
+            telling = pool.submit(store.assign, [told])
+            time.sleep(0.3)
+        engine.dispose()
+        (kept,) = telling.result(20)
+        assert (kept.arm, kept.why) == ("production", DEGRADED)
+        assert store.assign([drawn]) == [kept]
+
+
+@pytest.mark.postgres
+def test_nobody_is_drawn_while_another_gateway_on_the_server_does_not_promise_to_ask() -> None:
+    def draw(unit: str) -> Assignment:
+        return next(iter(kept.assign([Assignment("r1", unit, "canary", 2, DRAWN, NOON)], gateway="here")))
+
+    with postgres.database() as url, open_rollouts(url) as kept:
+        assert draw("alone").arm == "canary"
+        kept.promise("there", kept.clock() + 60_000_000)
+        assert draw("promised").why == DRAWN
+        kept.promise("there", kept.clock() - 1)
+        first = draw("lapsed")
+        assert (first.arm, first.why) == ("production", DEGRADED)
+        # Who was drawn before stays.
+        assert draw("promised").arm == draw("alone").arm == "canary"
+        # Its own promise binds nobody but others.
+        kept.promise("here", kept.clock() - 1)
+        kept.withdraw("there")
+        assert draw("withdrawn").why == DRAWN
+        kept.promise("there", kept.clock() - 601_000_000)
+        assert draw("forgotten").why == DRAWN
 
 
 def test_writers_that_draw_differently_agree_on_every_session(store: RolloutStore) -> None:

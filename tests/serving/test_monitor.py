@@ -163,6 +163,18 @@ def opened(url: str) -> Iterator[Opened]:
         yield made
 
 
+def test_what_a_session_asks_when_its_time_is_over_is_not_in_its_evidence_however_late_somebody_looks(opened: Opened) -> None:
+    desk = opened(success={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(2)
+    (one, other) = desk.store.assignments("r1")
+    desk.failed = {"canary": 1.0, PRODUCTION: 1.0}
+    for each, name, seconds in ((one, "in time", 1), (other, "late", 3600)):
+        trace = desk.trace(name, each.unit, each.arm, each.at + timedelta(seconds=seconds))
+        desk.traces.add([trace])
+    desk.look(7200)
+    assert desk.store.scores("r1", "failed_requests") == {one.unit: 0.0, other.unit: 1.0}
+
+
 def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:
     desk = opened(success={"canary": 0.3, PRODUCTION: 0.9})
     found = desk.until_acted(20, most=10)

@@ -9,7 +9,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
     from journeyman.serving.monitor import Decided, Monitor
@@ -45,18 +45,29 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
     from journeyman.stores.rollouts import open_rollouts
 
     keep = KeepLoaded(settings.load().settings.upstreams)
-    with open_rollouts(read_store_url(store), make=False) as opened:
-        monitor = Monitor(opened, lease_seconds=max(60.0, 3 * every), keep_loaded=keep)
-        if once:
-            found = monitor.once()
+    url, seconds = read_store_url(store), max(60.0, 3 * every)
+    if once:
+        with open_rollouts(url, make=False) as opened:
+            found = Monitor(opened, lease_seconds=seconds, keep_loaded=keep).once()
             _show(found, as_json=as_json)
             keep.wait(_LOADING)
             return int(any(each.rollout.state == "held" for each in found or ()))
-        _go_on(monitor, every, with_parent=with_parent, as_json=as_json)
+    over = _until_told(with_parent=with_parent)
+    while not over.is_set():
+        try:
+            opened = open_rollouts(url, make=False)
+        except StoreUnreachable as error:
+            # Of two that are started together, the database may come second.
+            say(f"journeyman: the monitor waits: {error}")
+            over.wait(every)
+        else:
+            with opened:
+                _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, as_json=as_json)
     return 0
 
 
-def _go_on(monitor: "Monitor", every: float, *, with_parent: bool, as_json: bool) -> None:
+def _until_told(*, with_parent: bool) -> threading.Event:
+    """Set when it is to end."""
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
@@ -67,6 +78,10 @@ def _go_on(monitor: "Monitor", every: float, *, with_parent: bool, as_json: bool
 
     if with_parent:
         threading.Thread(target=wait_for_parent, daemon=True).start()
+    return over
+
+
+def _go_on(monitor: "Monitor", every: float, over: threading.Event, *, as_json: bool) -> None:
     fault = ""
     while not over.is_set():
         try:

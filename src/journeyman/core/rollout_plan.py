@@ -9,6 +9,9 @@ from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 from journeyman.core.errors import InputError
 from journeyman.core.reward import Source
 
+SCALED: Mapping[str, str] = {"latency": "seconds", "cost": "cost", "tokens": "tokens"}
+"""Metrics that have no bound, and what of a call each is the sum or the mean of."""
+
 
 def _require(holds: bool, key: str, must: str) -> None:
     if not holds:

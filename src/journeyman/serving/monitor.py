@@ -25,7 +25,7 @@ from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
 from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Rollout, RolloutState, SlotMove
 from journeyman.core.rollout_decision import ArmEvidence, Observed, RolloutVerdict, decide_arms, decide_holdback
-from journeyman.core.rollout_plan import Metric
+from journeyman.core.rollout_plan import SCALED, Metric
 from journeyman.stats.live import BettingEvidence, HarmDetector, SampleRatio, Scale, compared, evidence_for, top_two_shares
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS = 10.0
 AT_ONCE = 2000
 """Sessions closed in one transaction."""
-_SCALED: Mapping[str, str] = {"latency": "seconds", "cost": "cost", "tokens": "tokens"}
 _IN_FLIGHT = timedelta(seconds=5)
 """Of two gateways that write at once, who was given the lower number may end last: whoever counts waits for it."""
 _DRAWN = "drawn"
@@ -266,6 +265,9 @@ class RolloutEvidence:
             self._recent = [*self._recent[1 - _RECENT :], score]
 
     def _score(self, metric: Metric, session: ServedSession | None, each: Assignment) -> float | None:
+        if session is not None and self._until is None:
+            # Whoever looks later must not see more.
+            session = _in_time(session, each.at + timedelta(seconds=self._window(metric)))
         if metric.name == "exposed":
             return float(session is not None)
         if metric.name == "labelled":
@@ -274,7 +276,7 @@ class RolloutEvidence:
             return None
         if metric.name == "failed_requests":
             return float(not any(call.failed for call in session.calls))
-        if metric.name in _SCALED:
+        if metric.name in SCALED:
             return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
         return _success(metric, session, each.at, self._window(metric) if self._until is None else None)
 
@@ -284,7 +286,7 @@ class RolloutEvidence:
     def _scaled(self, name: str, session: ServedSession, *, on_arm: bool) -> float | None:
         """What a session took beside what production took before; unknown until that is known."""
         values = [
-            float(value) for call in session.calls if (value := getattr(call, _SCALED[name])) is not None and not call.failed
+            float(value) for call in session.calls if (value := getattr(call, SCALED[name])) is not None and not call.failed
         ]
         scale = self._scales.get(name)
         if scale is None:
@@ -514,6 +516,13 @@ class DecayWatch:
         mean = sum(self._recent) / len(self._recent) if self._recent else None
         shown = {"sessions": self._detector.sessions, "recent_mean": mean, "shown": self._detector.mean}
         return {**shown, "level": float(self._detector.level[0]), "alarm": self._detector.alarm, "declined": self.alarmed}
+
+
+def _in_time(session: ServedSession, until: datetime) -> ServedSession | None:
+    """What of it was served until then; `None` where nothing was."""
+    calls = tuple(call for call in session.calls if call.at <= until)
+    said = {call.trace_id: session.said.get(call.trace_id, ()) for call in calls}
+    return ServedSession(calls, said) if calls else None
 
 
 def _success(metric: Metric, session: ServedSession | None, begun: datetime, window: float | None) -> float | None:

@@ -28,7 +28,7 @@ from journeyman.core.rollout_decision import (
     is_watch,
     level,
 )
-from journeyman.core.rollout_plan import Metric, RolloutPlan
+from journeyman.core.rollout_plan import SCALED, Metric, RolloutPlan
 
 Floats = NDArray[np.float64]
 
@@ -36,6 +36,9 @@ _BETS = np.asarray(FRACTIONS)
 _HALF_GRID = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7)
 GRID = tuple(sorted({0.0, *_HALF_GRID, *(-each for each in _HALF_GRID)}))
 """Differences at which an interval can end. Those that a plan asks about are added, so that its answers are exact."""
+_BOLD = 2.0
+"""Of what has no bound: there what twice as much takes is a large difference on the scale, and what takes a twentieth more is
+within the tolerance."""
 _LEAST, _MOST = 0.02, 0.98
 """What production is expected to score, at least and at most: beyond, a single surprise would weigh too much."""
 
@@ -52,8 +55,8 @@ class BettingEvidence:
     production (so it is known before):
 
         Z = (s - m) / p  on the arm,  -(s - m) / (1 - p)  on production;   E[Z | past] = the difference, exactly
-        against "the difference is d or more":  1 becomes the mean over f of Π (1 + f · (d - Z) / (max Z - d))
-        against "the difference is d or less":  1 becomes the mean over f of Π (1 + f · (Z - d) / (d - min Z))
+        against "the difference is d or more":  1 becomes a mean over f of Π (1 + f · (d - Z) / (max Z - d))
+        against "the difference is d or less":  1 becomes a mean over f of Π (1 + f · (Z - d) / (d - min Z))
         max Z = max((1 - m)/p, m/(1 - p)),  min Z = -max(m/p, (1 - m)/(1 - p)),  f of `FRACTIONS`
 
     Where such a statement is true, the chance that its bet ever reaches 1/alpha is at most alpha. The share is that of each
@@ -71,11 +74,20 @@ class BettingEvidence:
     State: bets (runs, 2 sides, differences, 12), their largest means (runs, 2, differences), and seven sums of each run.
     """
 
-    def __init__(self, differences: Sequence[float] = GRID, *, prior: tuple[float, float] = (0.5, 2.0), runs: int = 1) -> None:
+    def __init__(
+        self,
+        differences: Sequence[float] = GRID,
+        *,
+        prior: tuple[float, float] = (0.5, 2.0),
+        runs: int = 1,
+        boldness: float = 0.0,
+    ) -> None:
         """
         Args:
             differences: Those that are bet against.
             prior: Production's mean score as far as it is known before, and how many sessions that is worth.
+            boldness: How the weights of the f rise: the k-th smallest weighs k to the power of this. Small f find small
+                differences after many sessions, large ones large differences after few.
 
         Raises:
             InputError: A difference is not between -1 and 1, or the prior is none.
@@ -84,7 +96,9 @@ class BettingEvidence:
             raise InputError(f"differences of scores are above -1 and below 1, not {list(differences)}")
         if not (0 <= prior[0] <= 1 and 0 < prior[1] < math.inf):
             raise InputError(f"a prior is a mean from 0 to 1 and a weight above 0, not {prior}")
-        self.runs, self.prior = runs, prior
+        self.runs, self.prior, self.boldness = runs, prior, boldness
+        rising = np.arange(1, len(_BETS) + 1.0) ** boldness
+        self._weights: Floats = rising / rising.sum()
         self.differences: Floats = np.asarray(sorted(set(differences)))
         shape = (runs, 2, len(self.differences))
         # A side's first index: 0 bets that the difference is below, 1 that it is above.
@@ -135,7 +149,7 @@ class BettingEvidence:
         np.maximum(returns, -1.0, out=returns)
         self._bets *= 1 + _BETS * returns[..., None]
         np.minimum(self._bets, LARGEST, out=self._bets)
-        np.maximum(self._largest, np.add.reduce(self._bets, axis=-1) / len(_BETS), out=self._largest)
+        np.maximum(self._largest, self._bets @ self._weights, out=self._largest)
         weight, arm, others = known * pi * rest, known & on_arm, known & ~on_arm
         self._sums += np.array([arm, others, arm * scores, others * scores, weight * z[:, 0], weight]).T
 
@@ -164,7 +178,7 @@ class BettingEvidence:
         Args:
             ever: By what the bets have been at most; else by what they are now.
         """
-        wealth = self._largest if ever else self._bets.mean(axis=-1)
+        wealth = self._largest if ever else self._bets @ self._weights
         # The bet on "below" rises with the difference and that on "above" falls, also where they are rounded.
         below, above = wealth[:, 0] >= 1 / alpha_high, wealth[:, 1] >= 1 / alpha_low
         high = np.where(below.any(axis=1), self.differences[below.argmax(axis=1)], 1.0)
@@ -200,6 +214,7 @@ class BettingEvidence:
         return {
             "differences": self.differences.tolist(),
             "prior": list(self.prior),
+            "boldness": self.boldness,
             "bets": self._bets.tolist(),
             "largest": self._largest.tolist(),
             "sums": self._sums.tolist(),
@@ -215,7 +230,8 @@ class BettingEvidence:
         try:
             mean, weight = (float(each) for each in state["prior"])
             bets, largest, sums = (np.asarray(state[name], np.float64) for name in ("bets", "largest", "sums"))
-            evidence = cls([float(each) for each in state["differences"]], prior=(mean, weight), runs=len(sums))
+            differences, boldness = [float(each) for each in state["differences"]], float(state.get("boldness", 0.0))
+            evidence = cls(differences, prior=(mean, weight), runs=len(sums), boldness=boldness)
         except (KeyError, TypeError, ValueError):
             raise InputError("this is no state of such evidence; make it anew from the sessions") from None
         if (bets.shape, largest.shape, sums.shape) != (
@@ -236,7 +252,8 @@ def evidence_for(
     Args:
         whole: With intervals on the whole grid, to be shown; else only what decides.
     """
-    return BettingEvidence((*decisive_differences(plan, metric), *(GRID if whole else ())), prior=prior, runs=runs)
+    differences = (*decisive_differences(plan, metric), *(GRID if whole else ()))
+    return BettingEvidence(differences, prior=prior, runs=runs, boldness=_BOLD if metric.name in SCALED else 0.0)
 
 
 def compared(evidence: BettingEvidence, plan: RolloutPlan, metric: Metric, *, arms: int = 1) -> list[ArmEvidence]:

@@ -354,13 +354,9 @@ class Database:
 
     def _open(self, url: str) -> None:
         self.name, self._engine = connect(url, self.patience)
-        self.connections = 0
-        sa.event.listen(self._engine, "connect", self._connected)
+        self._listening: Any = None
         # In memory there is one connection for all threads, and a transaction is its own.
         self._turn = RLock() if url == MEMORY else nullcontext()
-
-    def _connected(self, *_: object) -> None:
-        self.connections += 1
 
     @property
     def dialect(self) -> str:
@@ -378,7 +374,8 @@ class Database:
         """A transaction of its own: whole and on disk when the block ends, undone when it raises.
 
         Args:
-            swift: It outlives every process, and may be lost with the power of the machine, or of the server.
+            swift: On SQLite it outlives every process, and may be lost with the power of the machine. On PostgreSQL it is given
+                up after the patience of whoever opened this.
         """
         with (
             self._named(),
@@ -394,11 +391,37 @@ class Database:
             driver.execute(f"pragma synchronous = {'normal' if swift else 'full'}")
         with connection.begin():
             if swift and self.dialect == "postgresql":
-                connection.exec_driver_sql("set local synchronous_commit = off")
                 connection.exec_driver_sql(f"set local statement_timeout = {round(self.patience * 1000)}")
             yield
 
+    def listen(self, channel: str, seconds: float) -> bool:
+        """Wait until somebody calls on a channel of PostgreSQL, for so long at most; whether somebody did. For one thread."""
+        with self._named():
+            try:
+                if self._listening is None:
+                    # A connection of its own, which is never in a transaction.
+                    held = self._engine.raw_connection()
+                    self._listening = held.driver_connection
+                    held.detach()
+                    self._listening.autocommit = True
+                    self._listening.execute(f"listen {channel}")
+                return any(True for _ in self._listening.notifies(timeout=seconds, stop_after=1))
+            except self._driver_error as error:
+                self._deafen()
+                raise sa.exc.DBAPIError.instance(None, None, error, self._driver_error) from error
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        found: type[Exception] = self._engine.dialect.loaded_dbapi.Error
+        return found
+
+    def _deafen(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
     def close(self) -> None:
+        self._deafen()
         self._engine.dispose()
 
     @contextmanager
@@ -425,11 +448,6 @@ class OnDatabase:
     def __init__(self, url: str, *, make: bool = True, patience: float = PATIENCE) -> None:
         """As `Database` is opened."""
         self._database = Database(url, make=make, patience=patience)
-
-    @property
-    def connections(self) -> int:
-        """How many were made so far: after one more, the server may have been started anew."""
-        return self._database.connections
 
     def close(self) -> None:
         self._database.close()

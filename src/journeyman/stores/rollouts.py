@@ -33,12 +33,12 @@ from journeyman.core.rollout import (
     nothing,
 )
 from journeyman.core.rollout_plan import RolloutPlan
-from journeyman.stores.base import DEGRADED, DRAWN, Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
-from journeyman.stores.engine import PATIENCE, OnDatabase
+from journeyman.stores.assignments import AssignmentStore
+from journeyman.stores.base import AuditRecord, EvidenceRecord, SessionScore, utc
+from journeyman.stores.engine import PATIENCE
 from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
-    ASSIGNMENTS,
     AUDIT,
     CANDIDATES,
     EVIDENCE,
@@ -63,7 +63,7 @@ CORRECT = "correct"
 """In the audit: what a rollout was decided on was corrected by what was told later."""
 
 
-class RolloutStore(OnDatabase):
+class RolloutStore(AssignmentStore):
     """Keeps rollouts in one database. May be used by several threads and processes at once."""
 
     # What is served.
@@ -184,52 +184,6 @@ class RolloutStore(OnDatabase):
             _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
             _stage(connection, back.candidate_id, Stage.PRODUCTION, cause, str(slot))
             return move
-
-    # Sessions.
-
-    def assign(self, wanted: Sequence[Assignment], *, connections: int | None = None) -> Sequence[Assignment]:
-        """Keep on which arms sessions are. The first word on a session holds, whoever it is of, unless a gateway tells that the
-        session was served production while the store did not answer: then that does. What holds, in their order.
-
-        Args:
-            connections: Where more or less were made by now, nothing is kept, and nothing comes back.
-        """
-        # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
-        ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
-        rows = [{**each._asdict(), "at": utc(each.at)} for each in ordered]
-        for row in rows:
-            del row["seq"]
-        # A loss of power may lose the last moment's: the hash gives them again.
-        with self._database.write(swift=True) as connection:
-            if connections not in (None, self.connections):
-                return ()
-            _take_back(connection, [each for each in ordered if each.why == DEGRADED])
-            insert(connection, ASSIGNMENTS, rows)
-            found = _assigned(connection, wanted)
-        return [found[each.rollout_id, each.unit] for each in wanted]
-
-    @property
-    def in_order(self) -> bool:
-        """Whether of two assignments that with the lower `seq` is seen first: SQLite lets one write at a time."""
-        return self._database.dialect == "sqlite"
-
-    def assigned(self, rollout_id: str, unit: str) -> Assignment | None:
-        """The arm that a session is on; `None` while it is on none."""
-        where = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit == unit)
-        with self._database.read() as connection:
-            row = connection.execute(sa.select(ASSIGNMENTS).where(*where)).first()
-        return None if row is None else _assignment(row)
-
-    def assignments(
-        self, rollout_id: str, *, after: int = 0, limit: int = 10_000, newest: bool = False
-    ) -> Sequence[Assignment]:
-        """In the order in which they were made: the first so many from behind a `seq` on, or the newest."""
-        table = ASSIGNMENTS
-        found = sa.select(table).where(table.c.rollout_id == rollout_id, table.c.seq > after)
-        order = table.c.seq.desc() if newest else table.c.seq
-        with self._database.read() as connection:
-            rows = [_assignment(row) for row in connection.execute(found.order_by(order).limit(limit))]
-        return rows[::-1] if newest else rows
 
     # What was said of what was served.
 
@@ -461,28 +415,6 @@ def _event_json(event: RolloutEvent) -> list[Any]:
     # As it comes back: a tuple in the evidence is a list there.
     plain: list[Any] = json.loads(json.dumps(told))
     return plain
-
-
-def _assignment(row: Row) -> Assignment:
-    return Assignment(row.rollout_id, row.unit, row.arm, row.event, row.why, row.at, row.seq)
-
-
-def _take_back(connection: sa.Connection, served: Sequence[Assignment]) -> None:
-    """What was drawn of sessions that were served something else."""
-    for rollout_id, some in groupby(served, lambda each: each.rollout_id):
-        of_them = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_([each.unit for each in some]))
-        connection.execute(sa.delete(ASSIGNMENTS).where(*of_them, ASSIGNMENTS.c.why == DRAWN))
-
-
-def _assigned(connection: sa.Connection, wanted: Sequence[Assignment]) -> Mapping[tuple[str, str], Assignment]:
-    found: dict[tuple[str, str], Assignment] = {}
-    for rollout_id in {each.rollout_id for each in wanted}:
-        units = [each.unit for each in wanted if each.rollout_id == rollout_id]
-        rows = connection.execute(
-            sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_(units))
-        )
-        found |= {(rollout_id, row.unit): _assignment(row) for row in rows}
-    return found
 
 
 _WORDS = 500

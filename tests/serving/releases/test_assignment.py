@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
-from journeyman.serving.releases import assignment
-from journeyman.serving.releases.assignment import Assigner, DegradedSessions
+from journeyman.serving.releases.assignment import Assigner
+from journeyman.serving.releases.beside import DegradedSessions, GatewayName
+from journeyman.serving.releases.context import SessionArm
+from journeyman.serving.releases.live import PATIENCE
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.contracts.test_rollout_stores import NOON, begun, ramped
@@ -243,67 +246,154 @@ async def test_a_session_of_another_gateway_is_known_while_the_store_is_away(tmp
         assert there.arm == "canary"
 
 
-@pytest.mark.service
-@pytest.mark.postgres
-async def test_what_a_server_lost_when_it_crashed_it_is_told_again() -> None:
+@contextmanager
+def server() -> Iterator[tuple[postgres.Cluster, str]]:
+    """One of one's own, and the URL of a database there."""
     with ExitStack() as held:
         # Where the server's own user gets to.
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
         folder.chmod(0o755)
         try:
-            server = held.enter_context(postgres.cluster(folder / "postgres"))
+            made = held.enter_context(postgres.cluster(folder / "postgres"))
         except LookupError as why:
             pytest.skip(str(why))
-        url = held.enter_context(server.database())
-        with open_rollouts(url) as store, assigner(partial(open_rollouts, url)) as gateway:
-            before = await asyncio.gather(*(gateway.arm(at(1.0), f"s{number}") for number in range(50)))
-            # As a crash does that comes before the server has written them.
-            engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-            with engine.begin() as connection:
-                connection.exec_driver_sql("delete from assignments")
-            engine.dispose()
-            server.stop()
-            server.start()
-            until = time.monotonic() + 30
-            while len(store.assignments("r1")) < len(before) and time.monotonic() < until:
-                await asyncio.sleep(0.05)
-            assert {(each.unit, each.arm, each.why) for each in store.assignments("r1")} == {
-                (each.unit, "canary", DRAWN) for each in before
-            }
+        yield made, held.enter_context(made.database())
+
+
+@contextmanager
+def named(url: str, name: str, opens: threading.Event | None = None) -> Iterator[tuple[Assigner, Callable[[], None]]]:
+    """A gateway on a machine of its own, and how it promises.
+
+    Args:
+        opens: While it is not set, this gateway is cut off.
+    """
+
+    def opened() -> RolloutStore:
+        found = open_rollouts(url, patience=PATIENCE)
+        if opens is not None:
+            keep = found.assign
+
+            def assign(*given: Any, **more: Any) -> Any:
+                if not opens.is_set():
+                    raise StoreError("it cannot be reached from here")
+                return keep(*given, **more)
+
+            found.assign = assign  # type: ignore[method-assign]
+        return found
+
+    gateway = Assigner(opened, name=name)
+    gateway.warm()
+    with open_rollouts(url) as store:
+
+        def promise() -> None:
+            if opens is None or opens.is_set():
+                now, read_at = store.clock(), time.monotonic()
+                gateway.follow(store.assignments("r1"))
+                gateway.promise(store, now, read_at)
+
+        promise()
+        try:
+            yield gateway, promise
+        finally:
+            gateway.close()
 
 
 @pytest.mark.service
 @pytest.mark.postgres
-async def test_nobody_is_drawn_in_the_first_seconds_after_a_server_was_gone_and_whoever_was_before_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(assignment, "_SETTLING_SECONDS", 2.0)
-    with ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
-        folder.chmod(0o755)
-        try:
-            server = held.enter_context(postgres.cluster(folder / "postgres"))
-        except LookupError as why:
-            pytest.skip(str(why))
-        url = held.enter_context(server.database())
-        one, other = (held.enter_context(assigner(partial(open_rollouts, url))) for _ in range(2))
-        before = [await each.arm(at(1.0), f"before {number}") for number, each in enumerate((one, other))]
-        server.stop()
-        server.start()
-        # By another gateway, which was killed before it could tell, "s" may have been served production meanwhile.
-        where = await one.arm(at(1.0), "s")
-        assert (where.arm, where.counts) == (PRODUCTION, False)
-        while one.is_away or other.is_away:
-            await asyncio.sleep(0.02)
-        # What stood in the store holds.
-        assert [await each.arm(at(1.0), f"before {1 - number}") for number, each in enumerate((one, other))] == before[::-1]
-        assert one.degraded == 1
-        await asyncio.sleep(2.1)
-        later = await one.arm(at(1.0), "later")
-        assert (later.arm, later.counts) == ("canary", True)
-        assert await one.arm(at(1.0), "s") == where
+async def test_what_was_answered_outlives_a_crash_of_the_server_and_the_gateway() -> None:
+    with server() as (made, url):
+        with assigner(partial(open_rollouts, url)) as gateway:
+            before = await asyncio.gather(*(gateway.arm(at(1.0), f"s{number}") for number in range(50)))
+            made.stop()
+        # Nobody is there who would tell it again.
+        made.start()
         with open_rollouts(url) as store:
-            assert store.assigned("r1", where.unit) is not None
+            assert {(each.unit, each.arm) for each in store.assignments("r1")} == {(each.unit, "canary") for each in before}
+
+
+@pytest.mark.service
+@pytest.mark.postgres
+async def test_a_gateway_that_is_cut_off_serves_nobody_before_the_others_have_stopped_to_draw() -> None:
+    opens = threading.Event()
+    opens.set()
+    with postgres.database() as url, named(url, "here") as (here, _), named(url, "there", opens) as (there, promise):
+        known = await here.arm(at(1.0), "before")
+        promise()
+        assert (known.arm, await there.arm(at(1.0), "before")) == ("canary", known)
+        opens.clear()
+        began = time.monotonic()
+        asked = asyncio.ensure_future(there.arm(at(1.0), "s"))
+        meanwhile: list[SessionArm] = []
+        while not asked.done():
+            meanwhile.append(await here.arm(at(1.0), f"meanwhile {len(meanwhile)}"))
+            await asyncio.sleep(0.05)
+        served = await asked
+        assert time.monotonic() - began > 1
+        assert (served.arm, served.counts) == (PRODUCTION, False)
+        # Drawn until then, and nobody any more when the other may have served them.
+        assert (meanwhile[0].arm, meanwhile[0].counts) == ("canary", True)
+        for session in ("s", "new"):
+            where = await here.arm(at(1.0), session)
+            assert (where.arm, where.counts) == (PRODUCTION, False)
+        # What both know stays where it is.
+        assert await there.arm(at(1.0), "before") == await here.arm(at(1.0), "before") == known
+        opens.set()
+        while there.is_away:
+            await asyncio.sleep(0.02)
+        promise()
+        assert (await here.arm(at(1.0), "afterwards")).arm == "canary"
+
+
+@pytest.mark.service
+@pytest.mark.postgres
+async def test_a_gateway_that_was_killed_with_something_to_tell_holds_up_whoever_draws_until_it_has_told(
+    tmp_path: Path,
+) -> None:
+    kept = tmp_path / "degraded"
+    with postgres.database() as url, named(url, "here") as (here, _), open_rollouts(url) as store:
+        store.promise("there", store.clock())
+        DegradedSessions(kept).add(Assignment("r1", unit_of(at(1.0).salt, "s").id, PRODUCTION, 2, DEGRADED, NOON))
+        assert (await here.arm(at(1.0), "while it is gone")).arm == PRODUCTION
+        locked = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+        with locked.begin() as connection:
+            connection.exec_driver_sql("lock table assignments in exclusive mode")
+            again = Assigner(partial(open_rollouts, url, patience=PATIENCE), kept=kept, name="there")
+            again.warm()
+            again.promise(store, store.clock(), time.monotonic())
+        locked.dispose()
+        assert (await here.arm(at(1.0), "before it told")).arm == PRODUCTION
+        until = time.monotonic() + 20
+        while kept.exists() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        again.promise(store, store.clock(), time.monotonic())
+        assert (await here.arm(at(1.0), "after it told")).arm == "canary"
+        assert (await here.arm(at(1.0), "s")).arm == PRODUCTION
+        again.close()
+
+
+@pytest.mark.service
+@pytest.mark.postgres
+async def test_two_that_meet_the_same_sessions_while_a_third_says_nothing_serve_all_of_them_the_same() -> None:
+    with postgres.database() as url, named(url, "one") as (one, promise), named(url, "other") as (other, promised):
+        with open_rollouts(url) as store:
+            store.promise("third", store.clock())
+        for number in range(60):
+            promise()
+            promised()
+            both = await asyncio.gather(*(each.arm(at(1.0), f"s{number}") for each in (one, other)))
+            assert [(each.arm, each.counts) for each in both] == [(PRODUCTION, False)] * 2
+
+
+def test_a_gateway_has_the_name_of_the_one_before_it_and_not_of_one_that_runs(tmp_path: Path) -> None:
+    one, other = GatewayName(tmp_path / "gateway"), GatewayName(tmp_path / "gateway")
+    assert one.name != other.name
+    one.close()
+    again = GatewayName(tmp_path / "gateway")
+    assert again.name == one.name
+    nowhere = GatewayName(tmp_path / "none" / "gateway")
+    assert nowhere.name not in ("", one.name, other.name)
+    for each in (again, other, nowhere):
+        each.close()
 
 
 async def test_requests_of_one_session_that_come_at_once_are_told_the_same(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from journeyman import Playbook
+from journeyman.agents.splice import RequestBody
 from journeyman.core.candidate import Candidate
 from journeyman.core.playbook import Bullet
 from journeyman.core.rollout import Arm, EventKind, Rollout, RolloutState, Slot, SlotKind
@@ -26,9 +27,10 @@ from journeyman.serving.releases.context import SessionArm
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
-from journeyman.tracing.wire.dialects import Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
+from tests.serving.releases.test_assignment import server
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Asked, Reply, Upstream, failed, ok, upstream
 
@@ -42,7 +44,7 @@ BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "How m
 OTHER = Playbook(bullets=(Bullet(id="b-2", content="Write amounts in kroner.", domain="general"),))
 
 
-def known(path: Path, playbook: Playbook = PLAYBOOK) -> Candidate:
+def known(path: Path | str, playbook: Playbook = PLAYBOOK) -> Candidate:
     candidate = candidate_of(playbook)
     assert candidate is not None
     with open_store(path) as store:
@@ -330,3 +332,44 @@ def test_a_gateway_whose_postgresql_takes_connections_and_says_nothing_starts_al
         assert not drawing(releases)
     finally:
         releases.close()
+
+
+@pytest.mark.postgres
+async def test_whom_one_gateway_puts_on_an_arm_another_machines_knows_at_once_and_serves_so_when_the_server_is_gone(
+    tmp_path: Path,
+) -> None:
+    loader, labels = CandidateLoader(Project(root=tmp_path)), {"session": "s"}
+    with server() as (made, url), ExitStack() as held:
+        store = held.enter_context(open_rollouts(url))
+        started(store, known(url), 1.0)
+        gateways = [LiveContext(url, tmp_path / name, loader.load, poll_seconds=30) for name in ("here", "there")]
+        for each in gateways:
+            held.callback(each.close)
+        served, where = await gateways[0].serves(SlotKind.CONTEXT, labels, RequestBody(BODY, Dialect.CHAT))
+        assert served is not None
+        assert where is not None
+        assert where.counts
+        time.sleep(0.3)
+        # It is told by a call: the next reading would be in half a minute.
+        made.stop()
+        try:
+            there = await gateways[1].serves(SlotKind.CONTEXT, labels, RequestBody(BODY, Dialect.CHAT))
+            assert there[0] is not None
+            assert there[1] == where
+            # Nobody else is served before what it promised is over.
+            began = time.monotonic()
+            other = await gateways[1].serves(SlotKind.CONTEXT, {"session": "new"}, RequestBody(BODY, Dialect.CHAT))
+            assert other[0] is None
+            assert other[1] is not None
+            assert not other[1].counts
+            assert 0.2 < time.monotonic() - began < 5
+            # Nor is anything forgotten by one that is started again meanwhile.
+            gateways[1].close()
+            gateways.append(LiveContext(url, tmp_path / "there", loader.load, poll_seconds=0.1))
+            held.callback(gateways[2].close)
+            again = await gateways[2].serves(SlotKind.CONTEXT, labels, RequestBody(BODY, Dialect.CHAT))
+            assert again[0] is not None
+            assert again[1] == where
+        finally:
+            made.start()
+        assert until(lambda: len(store.assignments("r1")) == 2)

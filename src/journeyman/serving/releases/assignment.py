@@ -3,32 +3,31 @@
 The first row about a session holds, whoever wrote it. While the store does not answer, a session that is not known here is
 served what is in production, and stays there for good, out of the test: what is told of it afterwards holds over what another
 gateway may have drawn meanwhile. What others wrote is followed, so that their sessions are known here by then; of those that
-write down in the same file whom they served so, it is known at once.
+write down in the same file whom they served so, it is known at once. Those that share nothing but a database promise each other
+by way of it when they will not serve so, and draw nobody else (`stores.assignments`).
 """
 
 import asyncio
-import fcntl
 import hashlib
-import json
-import os
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
+from journeyman.serving.releases.beside import DegradedSessions
 from journeyman.serving.releases.context import SessionArm
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 
 if TYPE_CHECKING:
-    from journeyman.stores.rollouts import RolloutStore
+    from journeyman.stores.assignments import AssignmentStore
 
 CACHED = 100_000
 """Sessions whose arm is remembered; of others the store is asked."""
@@ -41,126 +40,35 @@ _LONGEST_SECONDS = 1.0
 """For which what is being written is waited for."""
 _RETRY_SECONDS = 0.1
 """After which a store that is away is tried again."""
-_LATELY_SECONDS = 10.0
-"""A server that crashed may have lost what it was told within these."""
-
-_OTHERS_SECONDS = 0.4
-"""In which every gateway has told a server that is back whom it had put where."""
-_LOOK_SECONDS = 0.2
-"""After which a gateway looks whether its server is another one, while it may have to tell it something again."""
-_SETTLING_SECONDS = 5.0
-"""For which a server that was gone has to be back before anybody is drawn again: by then other gateways have told it whom they
-served meanwhile, those too that were killed and started again."""
+PROMISED_SECONDS = 1.5
+"""For which a gateway serves nobody without the store once it has promised it there. So long a session's first request waits
+for a store that is away."""
 
 _Wanted = tuple[Assignment, "Future[Assignment]"]
-
-
-class DegradedSessions:
-    """A file of whom gateways had to serve production, until the store is told: each writes there before it serves.
-
-    Those that share it know of each other's at once; what one leaves behind that is killed, any other tells the store.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reader: BinaryIO | None = None
-        self._inode = self._read = 0
-
-    def add(self, served: Assignment) -> None:
-        """It need not outlive the machine: then the session is over, too.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        told = json.dumps([*served[:5], served.at.isoformat()])
-        with self._held("ab") as file:
-            # What stands before it may be half a line, of whoever was killed as they wrote, or had no room.
-            file.write(f"\n{told}\n".encode())
-
-    def news(self) -> Sequence[Assignment]:
-        """What was added since this was last asked. A look costs microseconds while there is nothing."""
-        try:
-            status = self._path.stat()
-            if self._reader is None or status.st_ino != self._inode:
-                self.close()
-                # While it is open, its number is nobody else's.
-                self._reader = self._path.open("rb", buffering=0)
-                self._inode, self._read = os.fstat(self._reader.fileno()).st_ino, 0
-            if status.st_size == self._read:
-                return ()
-            added = os.pread(self._reader.fileno(), max(status.st_size - self._read, 0), self._read)
-        except OSError:
-            self.close()
-            return ()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return _assignments(whole)
-
-    def left(self, told: Collection[tuple[str, str]] = ()) -> list[Assignment]:
-        """What the store has still to be told, whoever served it; where that is nothing the file goes.
-
-        Args:
-            told: Rollouts and units that it was told.
-        """
-        try:
-            with self._held("rb+") as file:
-                left = [each for each in _assignments(file.read()) if (each.rollout_id, each.unit) not in told]
-                if not left:
-                    self._path.unlink(missing_ok=True)
-                return left
-        except OSError:
-            return []
-
-    @contextmanager
-    def _held(self, mode: str) -> Iterator[BinaryIO]:
-        while True:
-            with cast("BinaryIO", self._path.open(mode, buffering=0)) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                # Somebody may have taken it away before it was held.
-                if _inode(self._path) == os.fstat(file.fileno()).st_ino:
-                    yield file
-                    return
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _assignments(lines: bytes) -> list[Assignment]:
-    found = []
-    for line in lines.splitlines():
-        with suppress(ValueError, TypeError):
-            rollout_id, unit, arm, event, why, at = json.loads(line)
-            found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
-    return found
 
 
 class AssignmentWriter:
     """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
 
-    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: DegradedSessions | None = None) -> None:
+    def __init__(
+        self, open_store: "Callable[[], AssignmentStore]", kept: DegradedSessions | None = None, name: str = ""
+    ) -> None:
         """
         Args:
             kept: What the store is still to be told, also by the next process.
+            name: Of the gateway, where others share the database alone.
         """
-        self._open = open_store
+        self._open, self._name = open_store, name
         self._kept, self._said = kept, set[tuple[str, str]]()
         self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
-        self._told: deque[Assignment] = deque(maxlen=CACHED)
         self._over = threading.Event()
-        self._store: RolloutStore | None = None
+        self._store: AssignmentStore | None = None
         self._tried = threading.Event()
-        self._lately: deque[tuple[float, Assignment]] = deque()
-        self._connections = 0
-        self._was_lost, self._settled_at = False, 0.0
+        self._turn = threading.Lock()
+        self._unsaid: list[Assignment] = []
+        self._knows_what_is_left, self._pressing = False, 0
+        # The process before it may have promised that a moment ago.
+        self._promised_until = monotonic() + PROMISED_SECONDS if name else 0.0
         self.is_away = False
         """Whether the store did not answer when it was last tried, which is done over and over."""
         self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
@@ -172,14 +80,43 @@ class AssignmentWriter:
         self._waiting.put((wanted, future))
         return future
 
-    def tell(self, served: Assignment) -> None:
-        """Have it written as soon as the store answers, that a session was served production as it did not."""
-        self.is_away = True
-        if self._kept is not None:
-            with suppress(OSError):
-                self._kept.add(served)
-        self._told.append(served)
+    def tell(self, served: Assignment) -> bool:
+        """Have it written as soon as the store answers, that a session is served production as it did not; whether it may be
+        by now: as long as it is promised that nobody is, it may not."""
+        with self._turn:
+            if monotonic() < self._promised_until:
+                return False
+            self.is_away = True
+            if self._kept is not None:
+                with suppress(OSError):
+                    self._kept.add(served)
+            self._unsaid.append(served)
         self._waiting.put(None)
+        return True
+
+    @contextmanager
+    def pressed(self) -> Iterator[None]:
+        """Somebody waits to be served without the store: meanwhile nothing is promised anew."""
+        with self._turn:
+            self._pressing += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._pressing -= 1
+
+    def promise(self, store: "AssignmentStore", now: int, read_at: float) -> None:
+        """Promise that nobody is served without asking for a while, where all who were have been told the store.
+
+        Args:
+            now: What the server's clock said. What stood there then is known here.
+            read_at: When we had read that, by ours: by then it said more.
+        """
+        with self._turn:
+            if self._unsaid or self._pressing or not self._knows_what_is_left:
+                return
+            self._promised_until = read_at + PROMISED_SECONDS
+        store.promise(self._name, now + round(PROMISED_SECONDS * 1_000_000))
 
     def warm(self, seconds: float) -> None:
         """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
@@ -193,29 +130,34 @@ class AssignmentWriter:
     def _run(self) -> None:
         with suppress(StoreError):
             self._store = self._open()
+        self._unsaid += [] if self._kept is None else self._kept.left()
+        self._knows_what_is_left = True
         self._tried.set()
-        unsaid = [] if self._kept is None else self._kept.left()
         ends = False
         while not ends:
             # Whatever is in the queue at the end is still written.
-            batch, ends = self._batch(waits=self.is_away or bool(unsaid)), self._over.is_set()
+            batch, ends = self._batch(waits=self.is_away or bool(self._unsaid)), self._over.is_set()
             # From here on nobody can take it back: it is written, or it is said that it was not.
             going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
-            while self._told:
-                unsaid.append(self._told.popleft())
             try:
-                kept = self._tried_long(unsaid, [wanted for wanted, _ in going])
+                kept = self._tried_long([wanted for wanted, _ in going])
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
-                self.is_away = self._was_lost = True
+                self.is_away = True
                 for _, future in going:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
                 self._over.wait(_RETRY_SECONDS)
             else:
                 self.is_away = False
-                unsaid += self._left_behind()
+                self._unsaid += self._left_behind()
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
+        self._end()
+
+    def _end(self) -> None:
         if self._store is not None:
+            if self._name and not self._unsaid:
+                with suppress(StoreError):
+                    self._store.withdraw(self._name)
             self._store.close()
 
     def _left_behind(self) -> list[Assignment]:
@@ -231,62 +173,34 @@ class AssignmentWriter:
         """What is there to be written; nothing where the store is only to be tried."""
         batch: list[_Wanted] = []
         with suppress(queue.Empty):
-            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else _LOOK_SECONDS if self._may_repeat() else None)
+            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else None)
             while len(batch) < AT_ONCE:
                 if first is not None:
                     batch.append(first)
                 first = self._waiting.get_nowait()
         return batch
 
-    def _may_repeat(self) -> bool:
-        return bool(self._lately) and self._store is not None and not self._store.in_order
-
-    def _tried_long(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+    def _tried_long(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
         until = monotonic() + _TRIED_SECONDS
         while True:
             try:
-                return self._written(unsaid, wanted)
+                return self._written(wanted)
             except StoreError:
                 if self.is_away or self._over.is_set() or monotonic() > until:
                     raise
             self._over.wait(_PAUSE_SECONDS)
 
-    def _written(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+    def _written(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
         """
         Raises:
-            StoreError: The store does not answer; what it was told of `unsaid` is not in there any more.
+            StoreError: The store does not answer; what it was told of `_unsaid` is not in there any more.
         """
         store = self._store = self._store or self._open()
-        while unsaid:
-            self._remember(store.assign(unsaid[:AT_ONCE]))
-            self._said.update((each.rollout_id, each.unit) for each in unsaid[:AT_ONCE])
-            del unsaid[:AT_ONCE]
-        began, kept = monotonic(), store.assign(wanted, connections=self._connections)
-        if store.connections != self._connections or self._was_lost or monotonic() - began > _LONGEST_SECONDS:
-            self._come_back(store)
-            kept = store.assign(wanted)
-        if monotonic() < self._settled_at and wanted:
-            pairs = zip(wanted, kept, strict=True)
-            store.assign([each._replace(arm=PRODUCTION, why=DEGRADED) for each, now in pairs if each.at == now.at])
-            kept = store.assign(wanted)
-        self._remember(kept)
-        return kept
-
-    def _come_back(self, store: "RolloutStore") -> None:
-        """To a server that may have crashed: what it was told last, without waiting for its disk, is told again, by each."""
-        lately = [each for _, each in self._lately] if store.connections != self._connections else []
-        for begin in range(0, len(lately), AT_ONCE):
-            store.assign(lately[begin : begin + AT_ONCE])
-        if (self._connections or self._was_lost) and not store.in_order:
-            self._over.wait(_OTHERS_SECONDS)
-            self._settled_at = monotonic() + _SETTLING_SECONDS
-        self._connections, self._was_lost = store.connections, False
-
-    def _remember(self, kept: Iterable[Assignment]) -> None:
-        now = monotonic()
-        self._lately.extend((now, each) for each in kept)
-        while self._lately and self._lately[0][0] < now - _LATELY_SECONDS:
-            self._lately.popleft()
+        while some := self._unsaid[:AT_ONCE]:
+            store.assign(some)
+            self._said.update((each.rollout_id, each.unit) for each in some)
+            del self._unsaid[: len(some)]
+        return store.assign(wanted, gateway=self._name)
 
 
 class Assigner:
@@ -294,9 +208,10 @@ class Assigner:
 
     def __init__(
         self,
-        open_store: "Callable[[], RolloutStore]",
+        open_store: "Callable[[], AssignmentStore]",
         *,
         kept: Path | None = None,
+        name: str = "",
         timeout_seconds: float = 1.5,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -304,10 +219,11 @@ class Assigner:
         Args:
             open_store: Opens one that does not wait for long itself.
             kept: The file of what the store is still to be told, also by the next process, and by others that share it.
+            name: Of the gateway, where others share the database alone: then `promise` is to be called again and again.
             timeout_seconds: For which a session's first request waits for its turn, while the store is not known to be away.
         """
         self._served = None if kept is None else DegradedSessions(kept)
-        self._writer = AssignmentWriter(open_store, None if kept is None else DegradedSessions(kept))
+        self._writer = AssignmentWriter(open_store, None if kept is None else DegradedSessions(kept), name=name)
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
@@ -328,6 +244,10 @@ class Assigner:
     def follow(self, found: Iterable[Assignment]) -> None:
         """Know what stands in the store, whoever wrote it. From any thread."""
         self._news.extend(found)
+
+    def promise(self, store: "AssignmentStore", now: int, read_at: float) -> None:
+        """As the writer's. From any thread."""
+        self._writer.promise(store, now, read_at)
 
     async def arm(self, rollout: Rollout, session: str) -> SessionArm:
         """Where a session is in a rollout; it is drawn where nobody knows it yet."""
@@ -372,15 +292,30 @@ class Assigner:
         return arm
 
     async def _kept(self, wanted: Assignment) -> SessionArm:
+        served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
+        if (kept := await self._asked(wanted)) is not None:
+            return kept
+        with self._writer.pressed():
+            # Others that reach the store may have put the session on an arm, and then it is known here.
+            while (known := self._known(wanted)) is None and not self._writer.tell(served):
+                await asyncio.sleep(_PAUSE_SECONDS)
+                if (kept := await self._asked(wanted)) is not None:
+                    return kept
+        self.degraded += known is None
+        return known or _arm(served)
+
+    def _known(self, wanted: Assignment) -> SessionArm | None:
+        self._hear()
+        return self._arms.get((wanted.rollout_id, wanted.unit))
+
+    async def _asked(self, wanted: Assignment) -> SessionArm | None:
+        """What holds by the store, where it answers."""
         if not self._writer.is_away:
             with suppress(StoreError, TimeoutError):
                 kept = await self._written(wanted)
                 self.degraded += kept.why == DEGRADED and kept.at == wanted.at
                 return _arm(kept)
-        self.degraded += 1
-        served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
-        self._writer.tell(served)
-        return _arm(served)
+        return None
 
     async def _written(self, wanted: Assignment) -> Assignment:
         """

@@ -7,6 +7,7 @@ served; then a session gets what is in production, and where that is not known t
 import hashlib
 import json
 import logging
+import math
 import sqlite3
 import threading
 from collections import deque
@@ -36,22 +37,30 @@ from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
 from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
+from journeyman.serving.releases.beside import CandidateSessions, GatewayName
 from journeyman.serving.releases.context import FixedPlaybook, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
+    from journeyman.stores.base import Assignment
     from journeyman.stores.rollouts import RolloutStore
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 PATIENCE = 0.1
 """Seconds after which a store that others have locked is tried anew: whoever waits longer looks ever more seldom."""
+_SERVERS_PATIENCE = 0.5
+"""The same of a server, where nobody locks all others out."""
 FOLLOWED = 20_000
 """Sessions that a gateway knows when it starts."""
 _START_SECONDS = 3.0
 """For which a start waits for the store."""
-_AGAIN = 4
-"""Readings for which what was read is read again: of two who write at once, the first may end last."""
+_AGAIN_SECONDS = 3.0
+"""For which what was read is read again: of two who write at once, the first may end last."""
+_PROMISE_SECONDS = 0.25
+"""After which a gateway that shares a database alone promises anew that it serves nobody without asking."""
+_BREATH_SECONDS = 0.03
+"""After a call of other gateways, in which more of them come together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,10 @@ class LiveContext:
         self._read_at: float | None = None
         self._fault = ""
         self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
-        self._followed: dict[str, deque[int]] = {}
+        self._followed: dict[str, deque[tuple[float, int]]] = {}
+        self._whole_at = -math.inf
+        self._sessions = None if self._database else CandidateSessions(self._file.with_suffix(".sessions"))
+        self._name: GatewayName | None = None
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
         # A server that takes connections and does not answer holds up a reading, and nothing else.
@@ -252,6 +264,8 @@ class LiveContext:
         self._thread.join(10)
         if self._assigner is not None:
             self._assigner.close()
+        if self._name is not None:
+            self._name.close()
         if self._store is not None:
             self._store.close()
 
@@ -265,8 +279,27 @@ class LiveContext:
     def _watch(self) -> None:
         self.refresh()
         self._tried.set()
-        while not self._over.wait(self._poll_seconds):
-            self.refresh()
+        while not self._over.is_set():
+            self._rest()
+            if not self._over.is_set():
+                self.refresh()
+
+    def _rest(self) -> None:
+        """Until all is to be read anew. Whom gateways elsewhere put on arms meanwhile is known at once."""
+        until = monotonic() + self._poll_seconds
+        while (left := until - monotonic()) > 0 and not self._over.is_set():
+            store = self._store
+            if store is None or store.in_order or self._fault or not self._followed:
+                self._over.wait(left)
+                continue
+            try:
+                store.listen(min(left, _PROMISE_SECONDS))
+                with self._reading:
+                    self._follow(store, self._snapshot.slots, whole=monotonic() > self._whole_at + _PROMISE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the thread must go on
+                # What it is shows at the next reading.
+                self._fault = str(error)
+            self._over.wait(_BREATH_SECONDS)
 
     def _poll(self) -> None:
         try:
@@ -277,7 +310,7 @@ class LiveContext:
             version = store.version()
             if version != self._snapshot.version:
                 self._take(store.live(), version, store)
-            self._follow(store)
+            self._follow(store, self._snapshot.slots)
             if self._on:
                 self._tell_brakes(store, store.live())
             self._read_at, self._fault = monotonic(), ""
@@ -288,15 +321,37 @@ class LiveContext:
             self._fault = f"{type(error).__name__}: {error}"
             _log.exception("what is released could not be read")
 
-    def _follow(self, store: "RolloutStore") -> None:
-        """Hear of the sessions that other gateways have put on arms."""
-        ids = [state.rollout.id for state in self._snapshot.slots.values() if state.rollout is not None]
-        self._followed = {id: self._followed.get(id, deque(maxlen=_AGAIN)) for id in ids}
+    def _follow(self, store: "RolloutStore", slots: Mapping[Slot, SlotState], *, whole: bool = True) -> None:
+        """Hear of the sessions that other gateways have put on arms; with all that is known then, promise them something.
+
+        Args:
+            whole: Also of those that were written before others, and came after them.
+        """
+        ids = [state.rollout.id for state in slots.values() if state.rollout is not None]
+        self._followed = {id: self._followed.get(id) or deque() for id in ids}
+        now, read_at = (store.clock() if ids and whole and not store.in_order else 0), monotonic()
         for id, marks in self._followed.items():
-            after = marks[-1 if store.in_order else 0] if marks else 0
-            found = store.assignments(id, after=after) if marks else store.assignments(id, limit=FOLLOWED, newest=True)
+            while len(marks) > 1 and marks[1][0] < read_at - _AGAIN_SECONDS:
+                marks.popleft()
+            found = self._new_ones(store, id, marks[0 if whole and not store.in_order else -1][1] if marks else None)
+            if self._sessions is not None:
+                seen = marks[-1][1] if marks else 0
+                self._sessions.add(id, (each for each in found if each.seq > seen), anew=not marks)
             self._assigned().follow(found)
-            marks.append(max((each.seq for each in found), default=marks[-1] if marks else 0))
+            marks.append((read_at, max((each.seq for each in found), default=marks[-1][1] if marks else 0)))
+        if now:
+            self._whole_at = read_at
+            self._assigned().promise(store, now, read_at)
+
+    def _new_ones(self, store: "RolloutStore", id: str, after: int | None) -> "Sequence[Assignment]":
+        if after is None:
+            return store.assignments(id, limit=FOLLOWED, newest=True)
+        found: list[Assignment] = []
+        while more := store.assignments(id, after=found[-1].seq if found else after, limit=FOLLOWED):
+            found += more
+            if len(more) < FOLLOWED:
+                break
+        return found
 
     def _is_empty(self) -> bool:
         """Whether nothing was ever released here. A file is asked without what takes a quarter of the gateway's memory."""
@@ -324,10 +379,13 @@ class LiveContext:
         if self._assigner is None:
             from journeyman.stores.rollouts import open_rollouts
 
-            opened = partial(open_rollouts, self._url, patience=PATIENCE)
-            # All gateways on a file are on its machine, and share what stands beside it.
-            beside = self._file.with_suffix(".degraded") if self._database is None else Path(f"{self._database}-degraded")
-            self._assigner = Assigner(opened, kept=beside)
+            opened = partial(open_rollouts, self._url, patience=PATIENCE if self._database else _SERVERS_PATIENCE)
+            if self._database is None:
+                self._name = GatewayName(self._file.with_suffix(".gateway"))
+                self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"), name=self._name.name)
+            else:
+                # All gateways on a file are on its machine, and share what stands beside it.
+                self._assigner = Assigner(opened, kept=Path(f"{self._database}-degraded"))
         return self._assigner
 
     @property
@@ -350,6 +408,10 @@ class LiveContext:
         made = self._made_of(moves, live.rollouts, version, candidate, live.models)
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
+            # Nobody is served from it before it is promised how.
+            self._follow(store, made.slots)
+        if self._sessions is not None:
+            self._sessions.forget_all_but([each.id for each in live.rollouts])
         self._snapshot = made
         self._ended = {each for each in self._ended.copy() if self._rollout(each[0]) is not None}
         # Also of those that were loaded before: whoever starts without a store has nothing else.
@@ -381,6 +443,9 @@ class LiveContext:
             # Of no version: whatever the store says when it is back is newer.
             by_id = {each.candidate_id: each for each in models}
             self._snapshot = self._made_of(moves, rollouts, (), candidates.__getitem__, by_id)
+            if self._sessions is not None:
+                for each in rollouts:
+                    self._assigned().follow(self._sessions.of(each.id))
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:

@@ -1,0 +1,144 @@
+"""Which session is on which arm, and what gateways that share nothing but the database promise each other.
+
+A gateway that cannot ask serves production, and another that can would draw that session meanwhile: of two machines neither
+knows what the other does. So each promises by way of the database, for a second or two and again and again, that it serves
+nobody without asking; it keeps that also when it cannot ask any more. Sessions are drawn while all promise, and else put on
+production. Whoever comes back tells first whom it served, and promises then.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+
+from journeyman.core.rollout import PRODUCTION
+from journeyman.stores.base import DEGRADED, DRAWN, Assignment, utc
+from journeyman.stores.engine import OnDatabase
+from journeyman.stores.tables import ASSIGNMENTS, LEASES
+from journeyman.stores.traces.writing import insert
+
+MARGIN_SECONDS = 0.3
+"""For which all must have promised on, so that whoever is drawn has reached the model by then."""
+FORGOTTEN_SECONDS = 600
+"""After which a gateway that has not been heard of counts as gone for good, with what it may have had to tell."""
+_SECOND = 1_000_000
+_GATEWAY, _CHANNEL = "gateway:", "journeyman_assignments"
+_NOW: sa.ColumnElement[int] = sa.literal_column("(extract(epoch from clock_timestamp()) * 1000000)::bigint", sa.BigInteger)
+"""On PostgreSQL, as `Micros` are kept."""
+
+
+class AssignmentStore(OnDatabase):
+    """Keeps which sessions are on which arm."""
+
+    def assign(self, wanted: Sequence[Assignment], *, gateway: str = "") -> Sequence[Assignment]:
+        """Keep on which arms sessions are. The first word on a session holds, whoever it is of, unless a gateway tells that the
+        session was served production while the store did not answer: then that does. What holds, in their order.
+
+        Args:
+            gateway: Who asks, where others on the same database promise as `promise` says. While one of them does not, whoever
+                would be drawn is on production instead, for good.
+        """
+        # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
+        ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
+        told = [each for each in ordered if each.why == DEGRADED]
+        with self._database.write(swift=True) as connection:
+            if gateway and len(told) < len(ordered) and not _all_promise(connection, gateway):
+                ordered = [each._replace(arm=PRODUCTION, why=DEGRADED) for each in ordered]
+            # Another may have drawn one between the two statements, and ended before the second.
+            for _ in range(2 if told else 1):
+                _take_back(connection, told)
+                insert(connection, ASSIGNMENTS, list(map(_row, ordered)))
+            if ordered and not self.in_order:
+                connection.execute(sa.select(sa.func.pg_notify(_CHANNEL, "")))
+            found = _assigned(connection, wanted)
+        return [found[each.rollout_id, each.unit] for each in wanted]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether of two assignments that with the lower `seq` is seen first: SQLite lets one write at a time."""
+        return self._database.dialect == "sqlite"
+
+    def assigned(self, rollout_id: str, unit: str) -> Assignment | None:
+        """The arm that a session is on; `None` while it is on none."""
+        where = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit == unit)
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(ASSIGNMENTS).where(*where)).first()
+        return None if row is None else _assignment(row)
+
+    def assignments(
+        self, rollout_id: str, *, after: int = 0, limit: int = 10_000, newest: bool = False
+    ) -> Sequence[Assignment]:
+        """In the order in which they were made: the first so many from behind a `seq` on, or the newest."""
+        table = ASSIGNMENTS
+        found = sa.select(table).where(table.c.rollout_id == rollout_id, table.c.seq > after)
+        order = table.c.seq.desc() if newest else table.c.seq
+        with self._database.read() as connection:
+            rows = [_assignment(row) for row in connection.execute(found.order_by(order).limit(limit))]
+        return rows[::-1] if newest else rows
+
+    # Of gateways on one PostgreSQL.
+
+    def clock(self) -> int:
+        """The server's, in microseconds since 1970."""
+        with self._database.read() as connection:
+            return int(connection.execute(sa.select(_NOW)).scalar_one())
+
+    def promise(self, gateway: str, until: int) -> None:
+        """Keep that a gateway serves nobody without asking, until then by the server's clock. It has told all whom it served so
+        before.
+
+        It is a moment and no span, so that it means the same whenever the server comes to write it.
+        """
+        said = sa.text(
+            f"insert into {LEASES.name} (name, holder, generation, until) values (:name, '', 1, :until) "  # noqa: S608 - our own
+            "on conflict (name) do update set until = excluded.until"
+        )
+        with self._database.write(swift=True) as connection:
+            # One that is lost in a crash is one that was not made.
+            connection.exec_driver_sql("set local synchronous_commit = off")
+            connection.execute(said, {"name": f"{_GATEWAY}{gateway}", "until": until})
+
+    def withdraw(self, gateway: str) -> None:
+        """Count a gateway no more that ends, and has nothing to tell."""
+        with self._database.write(swift=True) as connection:
+            connection.execute(sa.delete(LEASES).where(LEASES.c.name == f"{_GATEWAY}{gateway}"))
+
+    def listen(self, seconds: float) -> bool:
+        """Wait until a gateway has put sessions on arms, for so long at most; whether one has."""
+        return self._database.listen(_CHANNEL, seconds)
+
+
+def _all_promise(connection: sa.Connection, gateway: str) -> bool:
+    until = sa.type_coerce(LEASES.c.until, sa.BigInteger)
+    others = (LEASES.c.name.startswith(_GATEWAY), LEASES.c.name != f"{_GATEWAY}{gateway}")
+    lapsed = (until < _NOW + round(MARGIN_SECONDS * _SECOND), until > _NOW - FORGOTTEN_SECONDS * _SECOND)
+    return not connection.execute(sa.select(sa.exists().where(*others, *lapsed))).scalar_one()
+
+
+def _row(each: Assignment) -> dict[str, Any]:
+    row = {**each._asdict(), "at": utc(each.at)}
+    del row["seq"]
+    return row
+
+
+def _assignment(row: sa.Row[Any]) -> Assignment:
+    return Assignment(row.rollout_id, row.unit, row.arm, row.event, row.why, row.at, row.seq)
+
+
+def _take_back(connection: sa.Connection, served: Sequence[Assignment]) -> None:
+    """What was drawn of sessions that were served something else."""
+    for rollout_id, some in groupby(served, lambda each: each.rollout_id):
+        of_them = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_([each.unit for each in some]))
+        connection.execute(sa.delete(ASSIGNMENTS).where(*of_them, ASSIGNMENTS.c.why == DRAWN))
+
+
+def _assigned(connection: sa.Connection, wanted: Sequence[Assignment]) -> Mapping[tuple[str, str], Assignment]:
+    found: dict[tuple[str, str], Assignment] = {}
+    for rollout_id in {each.rollout_id for each in wanted}:
+        units = [each.unit for each in wanted if each.rollout_id == rollout_id]
+        rows = connection.execute(
+            sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_(units))
+        )
+        found |= {(rollout_id, row.unit): _assignment(row) for row in rows}
+    return found
