@@ -33,6 +33,8 @@ from journeyman.tracing.wire.dialects import Dialect, Exchange, ParsedExchange, 
 # digest at a place exactly when they were the same up to there. What clients change while they send a message again is not
 # hashed: ids, spaces in JSON and around texts, whether a text comes as a string or in parts, reasoning.
 
+_REMEMBERED_TEXT = 100_000
+"""Characters of a text whose digest is remembered."""
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -83,6 +85,11 @@ def _seed(labels: tuple[str | None, ...]) -> bytes:
 
 def link(before: bytes, turn: Turn) -> bytes:
     """The digest behind a turn."""
+    # What a system says to a model, it says in every call.
+    return _link_again(before, turn) if turn.role == "system" and len(turn.text) <= _REMEMBERED_TEXT else _link(before, turn)
+
+
+def _link(before: bytes, turn: Turn) -> bytes:
     role, text, calls = turn[0], turn[1], turn[2]
     if role == "assistant":
         # Some clients cut out what a model thought aloud before they send its reply again.
@@ -90,6 +97,9 @@ def link(before: bytes, turn: Turn) -> bytes:
         if calls:
             text = "\x1e".join((text.strip(), *(f"{call.tool}\x1f{_canonical(call.arguments)}" for call in calls)))
     return _digest(before, f"{role}\x1d{text.strip()}")
+
+
+_link_again = lru_cache(maxsize=256)(_link)
 
 
 def named(before: bytes, *words: str | None) -> bytes:
@@ -314,8 +324,8 @@ def _call(heard: JoinedExchange, turns: Sequence[Turn], *, continues: str | None
         response_id=reading.response_id,
         raw=_raw(heard),
     )
-    call = model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
-    return replace(call, shown=exchange.shown) if exchange.shown else call
+    sent = tuple(map(as_message, turns))
+    return model_call(reply, sent, id=exchange.id, parent=parent, continues=continues, shown=exchange.shown)
 
 
 def _raw(heard: JoinedExchange) -> dict[str, Any]:
