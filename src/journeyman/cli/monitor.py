@@ -1,5 +1,6 @@
 """`journeyman monitor`: decides what becomes of rollouts."""
 
+import os
 import signal
 import sys
 import threading
@@ -66,6 +67,8 @@ def _go_on(monitor: "Monitor", every: float, *, with_parent: bool, as_json: bool
         over.set()
 
     if with_parent:
+        # Beside a gateway answers go first, and then what is recorded of them.
+        os.nice(10)
         threading.Thread(target=wait_for_parent, daemon=True).start()
     fault = ""
     while not over.is_set():
