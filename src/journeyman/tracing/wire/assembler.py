@@ -85,12 +85,10 @@ def _seed(labels: tuple[str | None, ...]) -> bytes:
 
 def link(before: bytes, turn: Turn) -> bytes:
     """The digest behind a turn."""
-    # What a system says to a model, it says in every call.
-    return _link_again(before, turn) if turn.role == "system" and len(turn.text) <= _REMEMBERED_TEXT else _link(before, turn)
-
-
-def _link(before: bytes, turn: Turn) -> bytes:
     role, text, calls = turn[0], turn[1], turn[2]
+    if role == "system" and len(text) <= _REMEMBERED_TEXT:
+        # It is said in every call.
+        return _behind_instructions(before, text)
     if role == "assistant":
         # Some clients cut out what a model thought aloud before they send its reply again.
         text = _THOUGHT.sub("", text) if "</think>" in text else text
@@ -99,7 +97,9 @@ def _link(before: bytes, turn: Turn) -> bytes:
     return _digest(before, f"{role}\x1d{text.strip()}")
 
 
-_link_again = lru_cache(maxsize=256)(_link)
+@lru_cache(maxsize=256)
+def _behind_instructions(before: bytes, text: str) -> bytes:
+    return _digest(before, f"system\x1d{text.strip()}")
 
 
 def named(before: bytes, *words: str | None) -> bytes:
