@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -531,3 +534,17 @@ def test_a_candidate_whose_body_was_changed_in_the_database_is_not_served(desk: 
         assert "x-journeyman-release" not in headers
         state = json.loads(ask(url, "/health", None, "GET")[2])["releases"]
         assert "not in the store as it was examined" in state["unservable"][NEW.id]
+
+
+@pytest.mark.service
+def test_a_monitor_beside_a_gateway_leaves_the_processor_to_answers(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with open_rollouts(path):
+        pass
+    command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--store", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path) as process:
+        wanted = os.getpriority(os.PRIO_PROCESS, 0) + 10
+        assert until(lambda: os.getpriority(os.PRIO_PROCESS, process.pid) == min(wanted, 19), 60)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0

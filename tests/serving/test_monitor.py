@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from journeyman.stats.live import SampleRatio, compared, evidence_for
 from journeyman.stores import TraceStore, open_traces
 from journeyman.stores.base import DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from journeyman.stores.sessions import ServedSession
 from tests.contracts.test_rollout_stores import NEW, SLOT, begun, ramped
 from tests.support import postgres
 
@@ -369,6 +370,21 @@ def test_whoever_goes_on_after_another_has_missed_nothing(opened: Opened) -> Non
     assert anew is not None
     assert anew.state == kept.state
     assert anew.summary == kept.summary
+
+
+def test_what_came_of_a_session_is_read_once_for_all_metrics(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = opened(success={"canary": 0.8, PRODUCTION: 0.8})
+    read: list[str] = []
+    served = RolloutStore.served_sessions
+
+    def counted(store: RolloutStore, id: str, units: Collection[str]) -> Mapping[str, ServedSession]:
+        read.extend(units)
+        return served(store, id, units)
+
+    monkeypatch.setattr(RolloutStore, "served_sessions", counted)
+    desk.come(20)
+    desk.look()
+    assert len(read) == len(set(read)) == 20
 
 
 def test_of_two_monitors_one_decides(opened: Opened) -> None:

@@ -1,5 +1,6 @@
 """`journeyman monitor`: decides what becomes of rollouts."""
 
+import os
 import signal
 import sys
 import threading
@@ -77,6 +78,8 @@ def _until_told(*, with_parent: bool) -> threading.Event:
         over.set()
 
     if with_parent:
+        # Beside a gateway answers go first, and then what is recorded of them.
+        os.nice(10)
         threading.Thread(target=wait_for_parent, daemon=True).start()
     return over
 

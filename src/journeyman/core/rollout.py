@@ -107,6 +107,7 @@ class Unit(NamedTuple):
     """Where it falls, from 0 to below 1."""
 
 
+@lru_cache(maxsize=8192)
 def unit_of(salt: str, session: str) -> Unit:
     """A session's place in a rollout: HMAC-SHA256 under the rollout's salt. The same anywhere, and another in each rollout."""
     digest = hmac.digest(salt.encode(), session.encode(errors="surrogatepass"), hashlib.sha256)

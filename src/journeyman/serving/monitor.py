@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -196,19 +197,21 @@ class RolloutEvidence:
     def close(self, store: RolloutStore, now: datetime) -> bool:
         """Take in sessions whose time is over; whether there were any. Each in the order of its assignment."""
         found = False
+        # Metrics that wait equally long are at the same sessions: what is read for one is not read again for the next.
+        waiting = cache(lambda after: store.assignments(self.rollout.id, after=after, limit=AT_ONCE))
+        served = cache(lambda units: store.served_sessions(self.rollout.id, units))
         for metric in self.metrics:
-            wait = timedelta(seconds=self._window(metric))
-            waiting = store.assignments(self.rollout.id, after=self._cursors.get(metric.name, 0), limit=AT_ONCE)
+            begun, after = now - timedelta(seconds=self._window(metric)), self._cursors.get(metric.name, 0)
             # Whoever comes behind one that is still waited for waits too.
-            over = list(takewhile(lambda each: self._is_over(metric.name, each, now - wait), waiting))  # noqa: B023 - used at once
+            over = list(takewhile(lambda each: self._is_over(metric.name, each, begun), waiting(after)))  # noqa: B023 - used at once
             if not over:
                 continue
             found = True
-            sessions = store.served_sessions(self.rollout.id, [each.unit for each in over])
+            sessions = served(tuple(each.unit for each in over))
             for each in over:
                 self._take(metric, each, sessions.get(each.unit))
             self._cursors[metric.name] = over[-1].seq
-        for each in store.assignments(self.rollout.id, after=self._cursors.get(_DRAWN, 0), limit=AT_ONCE):
+        for each in waiting(self._cursors.get(_DRAWN, 0)):
             if not self._is_over(_DRAWN, each, now - _IN_FLIGHT):
                 break
             found = True

@@ -84,13 +84,20 @@ def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) 
 
 
 def model_call(
-    turn: Turn, sent: Sequence[Message], *, id: str, parent: str | None = None, continues: str | None = None
+    turn: Turn,
+    sent: Sequence[Message],
+    *,
+    id: str,
+    parent: str | None = None,
+    continues: str | None = None,
+    shown: tuple[str, ...] = (),
 ) -> ModelCall:
     """The call of a model whose reply a turn is.
 
     Args:
         sent: What was new to the model.
         continues: The call that went before it in the conversation.
+        shown: Ids of the bullets that stood in what was sent.
     """
     return ModelCall(
         model=turn.model,
@@ -111,6 +118,7 @@ def model_call(
         id=id,
         parent=parent,
         raw=turn.raw or {},
+        shown=shown,
     )
 
 

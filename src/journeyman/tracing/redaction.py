@@ -332,7 +332,7 @@ class Redactor:
         return steps if all(new is old for new, old in zip(clean, steps, strict=True)) else clean
 
     def _step(self, step: Step) -> Step:
-        if not self._own and not self._has(_texts(self._abridged(step)), _ids(step)):
+        if not self._own and not self._has(self._texts(step), _ids(step)):
             return step
         changed = self._fields(step)
         if isinstance(step, ModelCall) and step.messages:
@@ -369,15 +369,22 @@ class Redactor:
         # One look at all of them together: most of what a look costs is its beginning.
         return next(secrets.find("\0".join(texts)), None) is not None or secrets.begins("\0".join(ids))
 
-    def _abridged(self, step: Step) -> Step:
-        """A step in which a secret is found where there is one in the step itself. A long message stands there twice, alone and
-        in the prompt, and was often looked through for an earlier call."""
-        if not isinstance(step, ModelCall) or not any(map(_is_long, (message.text for message in step.messages))):
-            return step
-        if step.prompt != spoken(step.messages):
-            return step
-        short = tuple(replace(each, text=self._ends(each.text)) if _is_long(each.text) else each for each in step.messages)
-        return replace(step, messages=short, prompt=spoken(short))
+    def _texts(self, step: Step) -> Iterator[str]:
+        """Texts in which a secret is found where there is one in a step. A long message stands there twice, alone and in the
+        prompt, and was often looked through for an earlier call."""
+        messages = step.messages if isinstance(step, ModelCall) else ()
+        if any(_is_long(each.text) for each in messages) and isinstance(step, ModelCall) and step.prompt == spoken(messages):
+            messages = tuple(
+                Message(role=each.role, text=self._ends(each.text)) if _is_long(each.text) else each for each in messages
+            )
+            yield spoken(messages)
+            yield from _fields_of(step, "prompt")
+        else:
+            yield from _fields_of(step)
+        for message in messages:
+            yield message.text
+            if len(message.role) >= _SHORTEST:
+                yield message.role
 
     def _ends(self, text: str) -> str:
         return f"{text[:_ENDS]}\0{text[-_ENDS:]}" if self._again(text) == text else _CERTAIN
@@ -433,24 +440,15 @@ def _secret(name: str) -> str | None:
     return "token" if name.lower() == "token" else "secret"
 
 
-def _texts(step: Step) -> Iterator[str]:
-    yield from _fields_of(step)
-    if isinstance(step, ModelCall):
-        for message in step.messages:
-            yield message.text
-            if len(message.role) >= _SHORTEST:
-                yield message.role
-
-
 def _texts_of_whole(trace: Trace) -> Iterator[str]:
     yield from _fields_of(trace)
     yield from (*trace.tasks_created, *trace.tasks_completed, *trace.tasks_failed)
     yield from (reward.evidence for reward in trace.rewards)
 
 
-def _fields_of(record: Step | Trace) -> Iterator[str]:
+def _fields_of(record: Step | Trace, but: str = "") -> Iterator[str]:
     for name in _TEXTS[type(record)]:
-        if value := getattr(record, name):
+        if name != but and (value := getattr(record, name)):
             yield value
     if record.raw:
         yield from _leaves(record.raw, 0)

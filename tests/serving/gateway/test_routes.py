@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.experiments.settings import UpstreamSettings
 from journeyman.serving.gateway.request import with_model
-from journeyman.serving.gateway.upstreams import Breaker, BreakerState
+from journeyman.serving.gateway.upstreams import Breaker, BreakerState, Routes, _resolved
 from tests.serving.gateway.test_passing import BODY, CHAT, ask
 from tests.support.gateways import gateway, quick
 from tests.support.upstream import Reply, Upstream, failed, ok
@@ -171,6 +172,23 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["model", "a", "b"]), inner, max_size=3),
     max_leaves=8,
 )
+
+
+@pytest.mark.parametrize(
+    ("said", "needs"),
+    [
+        (b'"a.b/m"', True),
+        (b'"a.b\\/m"', True),
+        (b'"c/m"', True),
+        (b'"axb/m"', False),
+        (b'"xc/m"', False),
+        (b'"a.b"', False),
+        (b"a.b/m", False),
+    ],
+)
+def test_a_body_is_read_where_the_name_of_an_upstream_begins_a_word_in_it(said: bytes, needs: bool) -> None:
+    upstreams = [_resolved(name, UpstreamSettings(base_url=CLOSED), {}, typed=False) for name in ("a.b", "c")]
+    assert Routes(upstreams).needs_model("openai", b'{"model": ' + said + b"}") is needs
 
 
 @given(JSON_VALUES, JSON_VALUES, st.text(max_size=12), st.booleans())

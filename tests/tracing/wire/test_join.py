@@ -2,15 +2,21 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.core.messages import Usage
+from journeyman.core.messages import Turn, Usage
 from journeyman.core.trace import AgentCall, Trace
-from journeyman.tracing.wire.assembler import ConversationAssembler
+from journeyman.stores.traces import codec
+from journeyman.stores.traces.codec import StoredPart, parts
+from journeyman.tracing.redaction import Redactor
+from journeyman.tracing.wire import dialects
+from journeyman.tracing.wire.assembler import ConversationAssembler, _behind_instructions, link
 from journeyman.tracing.wire.dialects import Dialect, Exchange
 from tests.tracing.wire.talk import assistant, chat, exchange, responses, tool, user
 
@@ -300,3 +306,29 @@ def test_what_cannot_be_asked_for_changes_nothing_and_can_be_joined_later() -> N
         joiner.join(given)
     shelf.keep(first)
     assert joiner.join(given).id == first.id
+
+
+@pytest.mark.parametrize("shown", [(), tuple(f"b-{number}" for number in range(54))])
+def test_a_trace_is_kept_alike_to_the_byte_whether_or_not_its_instructions_were_said_before(shown: tuple[str, ...]) -> None:
+    said = "  When a customer asks where an order is, tell the city. " * 100
+    for secret in ("", " password: 'hunter22x'"):
+        again = replace(chat([{"role": "system", "content": said + secret}, user("hi")], assistant("Oslo")), shown=shown)
+
+        def kept(redactor: Redactor, exchange: Exchange = again) -> list[StoredPart]:
+            return parts(redactor.trace(ConversationAssembler(price=free).join(exchange)))
+
+        used = Redactor()
+        kept(used)
+        known = kept(used)
+        for remembered in (_behind_instructions, dialects._again, codec._digest_again):
+            remembered.cache_clear()
+        assert known == kept(Redactor())
+        assert "hunter22x" not in repr(known)
+        assert ("[redacted" in repr(known)) is bool(secret)
+
+
+@given(st.binary(max_size=16), st.text(max_size=30))
+def test_what_is_behind_instructions_is_what_is_behind_such_a_turn_in_earlier_versions(before: bytes, text: str) -> None:
+    turn = Turn("system", text)
+    plain = blake2b(f"system\x1d{text.strip()}".encode(errors="surrogatepass"), digest_size=16, key=before).digest()
+    assert link(before, turn) == link(before, turn) == plain

@@ -267,3 +267,20 @@ def test_reasoning_is_kept_apart_from_the_reply() -> None:
         reading(Dialect.RESPONSES, {}, {"output": [summary, message]}),
     ):
         assert (found.reasoning, found.reply.text) == (("2 + 2",), "4")
+
+
+LONG = "When a customer asks where an order is, tell the city. " * 100
+
+
+@pytest.mark.parametrize(
+    ("dialect", "request_"),
+    [
+        (Dialect.CHAT, {"messages": [{"role": "developer", "content": LONG}, {"role": "user", "content": "hi"}]}),
+        (Dialect.RESPONSES, {"instructions": LONG, "input": "hi"}),
+        (Dialect.MESSAGES, {"system": LONG, "messages": [{"role": "user", "content": "hi"}]}),
+    ],
+)
+def test_instructions_that_are_said_in_every_call_are_in_memory_once(dialect: Dialect, request_: Any) -> None:
+    first, second = (reading(dialect, request_, {}).turns[0] for _ in range(2))
+    assert (first.role, first.text) == ("system", LONG)
+    assert first.text is second.text

@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -209,14 +210,16 @@ class Routes:
         self._at: dict[str, Upstream] = {}
         self._speaking = {api: tuple(each for each in self.all if api in each.apis) for api in APIS}
         self._by_model = {api: any(each.settings.models for each in speaking) for api, speaking in self._speaking.items()}
-        self._prefixes = [each.name.encode() + slash for each in self.all for slash in (b"/", b"\\/")]
+        names = b"|".join(re.escape(each.name.encode()) for each in self.all)
+        # One look at a body, which may be long.
+        self._named = re.compile(rb'"(?:%b)\\?/' % names)
 
     def speaking(self, api: Api) -> tuple[Upstream, ...]:
         return self._speaking[api]
 
     def needs_model(self, api: Api, body: bytes) -> bool:
         """Whether it depends on the model who is asked. If not, nobody has to read the body."""
-        return self._by_model[api] or any(b'"' + prefix in body for prefix in self._prefixes)
+        return self._by_model[api] or self._named.search(body) is not None
 
     def named(self, api: Api, model: str) -> Upstream | None:
         """The upstream that a model's name begins with, as in `NAME/MODEL`."""

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
@@ -21,6 +22,8 @@ from journeyman.stores.traces.base import RECORDER
 
 LARGE = 1024
 """Characters from which on a text is kept apart."""
+_REMEMBERED = 100_000
+"""Characters of such a text whose digest is remembered."""
 _SMALL = 400
 """Bytes below which compressing costs more than it saves."""
 _SMALL_WINDOW = 4096
@@ -174,16 +177,29 @@ def _lifted(value: Any, apart: dict[str, tuple[str, bool]], found: bool) -> Any:
         return value
     if isinstance(value, str):
         if len(value) >= LARGE:
-            digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+            digest = (_digest_again if len(value) <= _REMEMBERED else _digest)(value)
             apart[digest] = (value, found or apart.get(digest, ("", False))[1])
             return _REFERENCE + digest
         return _REFERENCE + value if value[:1] == _REFERENCE else value
     if isinstance(value, list | tuple):
-        return [each if type(each) in _PLAIN else _lifted(each, apart, found) for each in value]
+        return [
+            each
+            if type(each) in _PLAIN or (type(each) is str and len(each) < LARGE and each[:1] != _REFERENCE)
+            else _lifted(each, apart, found)
+            for each in value
+        ]
     # A dict is one without asking the abstract class, which takes longer than all the rest.
     if isinstance(value, dict | Mapping):
         return {key: each if type(each) in _PLAIN else _lifted(each, apart, found) for key, each in value.items()}
     return sorted(map(str, value)) if isinstance(value, set | frozenset) else value
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+_digest_again = lru_cache(maxsize=64)(_digest)
+"""What a system says to a model, it says in every call."""
 
 
 def _restored(value: Any, contents: Mapping[str, str]) -> Any:

@@ -33,6 +33,8 @@ from journeyman.tracing.wire.dialects import Dialect, Exchange, ParsedExchange, 
 # digest at a place exactly when they were the same up to there. What clients change while they send a message again is not
 # hashed: ids, spaces in JSON and around texts, whether a text comes as a string or in parts, reasoning.
 
+_REMEMBERED_TEXT = 100_000
+"""Characters of a text whose digest is remembered."""
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -84,12 +86,20 @@ def _seed(labels: tuple[str | None, ...]) -> bytes:
 def link(before: bytes, turn: Turn) -> bytes:
     """The digest behind a turn."""
     role, text, calls = turn[0], turn[1], turn[2]
+    if role == "system" and len(text) <= _REMEMBERED_TEXT:
+        # It is said in every call.
+        return _behind_instructions(before, text)
     if role == "assistant":
         # Some clients cut out what a model thought aloud before they send its reply again.
         text = _THOUGHT.sub("", text) if "</think>" in text else text
         if calls:
             text = "\x1e".join((text.strip(), *(f"{call.tool}\x1f{_canonical(call.arguments)}" for call in calls)))
     return _digest(before, f"{role}\x1d{text.strip()}")
+
+
+@lru_cache(maxsize=256)
+def _behind_instructions(before: bytes, text: str) -> bytes:
+    return _digest(before, f"system\x1d{text.strip()}")
 
 
 def named(before: bytes, *words: str | None) -> bytes:
@@ -314,8 +324,8 @@ def _call(heard: JoinedExchange, turns: Sequence[Turn], *, continues: str | None
         response_id=reading.response_id,
         raw=_raw(heard),
     )
-    call = model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
-    return replace(call, shown=exchange.shown) if exchange.shown else call
+    sent = tuple(map(as_message, turns))
+    return model_call(reply, sent, id=exchange.id, parent=parent, continues=continues, shown=exchange.shown)
 
 
 def _raw(heard: JoinedExchange) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -188,10 +189,27 @@ def _turn(message: dict[str, Any], usual: str) -> Turn:
     if role == "tool":
         said = conversation.content_text(message.get("content"))
         return Turn(role, said, answers=word(message.get("tool_call_id")), tool=word(message.get("name")))
+    if role == "system":
+        return _instructions(message.get("content"))
     if role != "assistant":
         return Turn(role, conversation.content_text(message.get("content")))
     text = conversation.content_text(message.get("content"), between="")
     return Turn(role, text or _text_instead(message), calls=tuple(_calls(message)))
+
+
+def _instructions(content: Any) -> Turn:
+    # What a system says to a model, it says in every call: the text is in memory once.
+    turn = Turn("system", conversation.content_text(content))
+    return _again(turn) if len(turn.text) <= _REMEMBERED else turn
+
+
+@lru_cache(maxsize=64)
+def _again(turn: Turn) -> Turn:
+    return turn
+
+
+_REMEMBERED = 100_000
+"""Characters of instructions that are."""
 
 
 def _text_instead(message: dict[str, Any]) -> str:
@@ -362,7 +380,7 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 def read_messages(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
-    turns = [Turn("system", conversation.content_text(request.get("system")))] if request.get("system") else []
+    turns = [_instructions(request.get("system"))] if request.get("system") else []
     for message in objects(request.get("messages")):
         turns += _turns(message)
     said = answer.get("content")
@@ -501,7 +519,7 @@ def read_response(request: dict[str, Any], answer: dict[str, Any], about: dict[s
     """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
-    turns = [Turn("system", told)] if (told := conversation.content_text(request.get("instructions"))) else []
+    turns = [told] if (told := _instructions(request.get("instructions"))).text else []
     sent = request.get("input")
     turns += [Turn("user", sent)] if isinstance(sent, str) else _turns_responses(objects(sent))
     replies = _turns_responses(output)
