@@ -152,7 +152,7 @@ def _refuse(context: click.Context) -> int:
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
 @success_value_option
-@options(GateSettings, leave_out=("guardrails",))
+@options(GateSettings)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:
@@ -483,9 +483,11 @@ def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
     from journeyman.experiments.planner.training import Contender, PlanExamination
     from journeyman.optimizers.planner import data
 
+    if given["guardrails"]:
+        raise InputError("a guardrail is about what plans take, and with --data none is carried out: leave out one of the two")
     saved = workers.find_planner(given["planner"])
     rival = workers.find_planner(given["against"]) if given["against"] else None
-    examination = PlanExamination(examples=data.read(given["data"]).examples, gate=_gate(given).gate)
+    examination = PlanExamination(examples=data.read(given["data"]).examples, gate=replace(_gate(given).gate, guardrails=()))
     baseline = (
         Contender(id=rival.id, make=rival.planner.plan, trained_on=rival.trained_on)
         if rival

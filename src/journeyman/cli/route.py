@@ -376,8 +376,7 @@ def _show_proof(proof: "RouterEvaluation", objective: "Objective") -> None:
         f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
         f"probabilities: ECE {number(proof.ece)}, Brier {number(proof.brier)}; "
         f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
-        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason} "
-        f"(in scores, of which 1 is {proof.span:.3g} successes)",
+        f"{'passed' if proof.passed else 'not passed'}: {proof.reason}",
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
+from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.policy import Ending, Outcome
 from journeyman.experiments.router.evaluation import RouterEvaluation, Utilities, prove, singles
 from journeyman.optimizers.outcome_table import OutcomeRow, Table
@@ -88,10 +89,25 @@ def test_choosing_right_passes_and_choosing_at_random_does_not() -> None:
     wise = proof(rows, [1 - at % 2 for at in range(100)], DEAR, "a")
     assert wise.report.passed
     assert wise.gain == pytest.approx(0.5)
+    assert wise.json()["reason"].endswith("(in scores, of which 1 is 1.1 successes)"), "its gain is another number"
+    quality = proof(rows, [1 - at % 2 for at in range(100)], Objective(), "a")
+    assert f"gain {quality.json()['gain']:+.3f} on 100 tasks" in quality.reason
+    assert quality.reason == quality.report.reason
     assert wise.sides["router"].accuracy == 1.0
     assert wise.sides["oracle"].utility == wise.sides["router"].utility
     assert wise.sides["random"].accuracy == pytest.approx(0.5)
     assert not proof(rows, [at // 2 % 2 for at in range(100)], DEAR, "a").report.passed
+
+
+def test_a_router_that_costs_more_than_is_allowed_does_not_pass_however_right_it_is() -> None:
+    rows = table(*({"a": (float(at % 2), 0.01), "b": (float(1 - at % 2), 0.02)} for at in range(100)))
+    allowed = {margin: BetterOnHeldOut(guardrails=(Guardrail("cost", margin),)) for margin in (0.1, 0.7)}
+    wise = {margin: proof(rows, [1 - at % 2 for at in range(100)], DEAR, "a", gate=gate) for margin, gate in allowed.items()}
+    assert wise[0.7].passed
+    assert not wise[0.1].passed
+    assert "but cost +50.0 %" in wise[0.1].reason
+    (cost,) = wise[0.1].json()["report"]["guardrails"]
+    assert (cost["baseline"], cost["candidate"]) == pytest.approx((0.01, 0.015))
 
 
 def test_always_asking_the_best_single_worker_is_no_gain() -> None:

@@ -282,7 +282,9 @@ class RouterEvaluation:
 
     @property
     def reason(self) -> str:
-        return self.report.reason
+        """The gate's sentence, and in which unit its gain is: beside it `gain` is in successes."""
+        unit = "" if self.span == 1.0 else f" (in scores, of which 1 is {self.span:.3g} successes)"
+        return f"{self.report.reason}{unit}"
 
     def record(self) -> dict[str, Any]:
         """As it is kept: with each request's scores."""
@@ -308,7 +310,7 @@ class RouterEvaluation:
             "low": low,
             "high": high,
             "passed": self.report.passed,
-            "reason": self.report.reason,
+            "reason": self.reason,
             "span": self.span,
             "sides": {name: {key: getattr(side, key) for key in RoutingSide.__slots__} for name, side in self.sides.items()},
             "ece": self.ece,
