@@ -14,6 +14,7 @@ from journeyman.agents.workers import SubtaskJob, Worker
 from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
+from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.planner.collect import Instruction
@@ -98,8 +99,8 @@ def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> N
         for step in course.plan.subtasks:
             assert result.results[step.id].worker == ("small" if step.type == "easy" else "large")
     always = [WORLD.utilities(lambda state, at=at: Chosen(action=at, log_prob=0.0))[0] for at in (0, 1)]  # type: ignore[misc]
-    ids = [course.id for course in WORLD.tasks]
-    assert all((compared(ids, each, learned, UTILITY).gain or 0.0) > 0 for each in always)
+    tasks = [Task(id=course.id, question="") for course in WORLD.tasks]
+    assert all((compared(tasks, each, learned, UTILITY).gain or 0.0) > 0 for each in always)
 
 
 class Sleeper(Pupil):
@@ -123,7 +124,7 @@ def test_each_choice_pays_for_its_own_wait() -> None:
     assert min(others) > 0.2
 
 
-def examined(*guardrails: Guardrail) -> Compared:
+def examined(*guardrails: Guardrail, families: int = 0) -> Compared:
     """Whoever asks the large one against whoever asks the small one, on 40 instructions of which it does all alone."""
 
     def judged(result: ExecutionResult) -> ExecutionResult:
@@ -139,7 +140,10 @@ def examined(*guardrails: Guardrail) -> Compared:
 
     crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
     examination = LiveExamination(
-        asked=[Instruction(id=str(at), text=f"number {at}", judge=judged) for at in range(40)],
+        asked=[
+            Instruction(id=str(at), text=f"number {at}", judge=judged, cluster=str(at % families) if families else "")
+            for at in range(40)
+        ],
         orchestrator=Orchestrator(crew=crew),
         utility=UTILITY,
         gate=scored(BetterOnHeldOut(guardrails=guardrails), UTILITY),
@@ -158,3 +162,10 @@ def test_a_planner_that_costs_more_than_is_allowed_does_not_pass_however_right_i
     assert "but cost +300.0 %" in dear.reason
     tokens, cost = dear.json()["guardrails"]
     assert (tokens["baseline"], tokens["passed"], cost["baseline"], cost["candidate"]) == (20.0, True, 2.0, 8.0)
+
+
+def test_plans_of_few_customers_tell_nothing_of_the_next() -> None:
+    assert examined(families=20).passed
+    few = examined(families=4)
+    assert not few.passed
+    assert "40 held-out tasks of 4 clusters were compared, and 10 clusters are needed" in few.reason

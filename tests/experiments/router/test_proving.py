@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,22 @@ def test_a_router_that_costs_more_than_is_allowed_does_not_pass_however_right_it
     assert "but cost +50.0 %" in wise[0.1].reason
     (cost,) = wise[0.1].json()["report"]["guardrails"]
     assert (cost["baseline"], cost["candidate"]) == pytest.approx((0.01, 0.015))
+
+
+def test_a_router_that_helps_half_of_the_customers_is_no_gain_for_the_next_one() -> None:
+    """The router is right where the best single worker is wrong with seven of twelve customers, and the other way round."""
+    rows = table(
+        *({"a": (float(at // 20 > 6), 0.01), "b": (float(at // 20 <= 6), 0.01)} for at in range(240)),
+    )
+    chosen = [1] * len(rows)
+    alone = proof(rows, chosen, Objective(), "a")
+    assert alone.passed, "as long as nobody says that they go together"
+    apart = proof(replace(rows, clusters=tuple(f"customer {at // 20}" for at in range(240))), chosen, Objective(), "a")
+    assert not apart.passed
+    assert "on 240 tasks in 12 clusters" in apart.reason
+    assert apart.json()["report"]["clusters"] == 12
+    few = proof(replace(rows, clusters=tuple(f"customer {at // 60}" for at in range(240))), chosen, Objective(), "a")
+    assert "10 clusters are needed" in few.reason
 
 
 def test_always_asking_the_best_single_worker_is_no_gain() -> None:

@@ -20,6 +20,7 @@ from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.plan import SubtaskState as Ended
 from journeyman.core.policy import Choice
+from journeyman.core.task import Task
 from journeyman.core.trace import average
 from journeyman.core.trace import total as total_known
 from journeyman.experiments.planner.collect import Instruction
@@ -228,7 +229,7 @@ def taken(result: ExecutionResult) -> Taken:
 
 
 def compared(
-    ids: Sequence[str],
+    tasks: Sequence[Task],
     baseline: Sequence[float],
     candidate: Sequence[float],
     reward: Utility,
@@ -244,8 +245,13 @@ def compared(
         {name: (was[name], is_now[name]) for name in METRICS if name in was and name in is_now}
         for was, is_now in zip(*metrics, strict=True)
     ]
-    pairs = zip(ids, before, now, took or [{}] * len(ids), strict=True)
-    return Evaluation(pairs=tuple(Pair(task_id=id, baseline=one, candidate=two, metrics=m) for id, one, two, m in pairs))
+    pairs = zip(tasks, before, now, took or [{}] * len(tasks), strict=True)
+    return Evaluation(
+        pairs=tuple(
+            Pair(task_id=task.id, baseline=one, candidate=two, cluster=task.cluster, metrics=both)
+            for task, one, two, both in pairs
+        )
+    )
 
 
 # Instructions to practise on: plans as a supervised planner sees them, with what it would choose as the prior.
@@ -319,8 +325,8 @@ class Environment(Protocol):
         """What was practised and examined so far came to."""
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        """Ids and texts of the instructions to be examined on."""
+    def held_out(self) -> Sequence[Task]:
+        """The instructions to be examined on."""
 
     @property
     def practised(self) -> tuple[str, ...]:
@@ -414,8 +420,8 @@ class Live:
         return _runs(self._brought, timed=self.timed)
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        return tuple((each.id, each.text) for each in self.to_examine)
+    def held_out(self) -> Sequence[Task]:
+        return [each.task for each in self.to_examine]
 
     @property
     def practised(self) -> tuple[str, ...]:
@@ -520,8 +526,8 @@ class Replay:
         return self.references()
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        return tuple(zip(self.examined.ids, self.examined.requests, strict=True))
+    def held_out(self) -> Sequence[Task]:
+        return [replace(task, question=text) for task, text in zip(self.examined.tasks, self.examined.requests, strict=True)]
 
     @property
     def practised(self) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Reinforcement:
             )
         if self.config.evaluate:
             known = self.known | fingerprints(self.environment.practised)
-            untrained([Task(id=id, question=text) for id, text in self.environment.held_out], known)
+            untrained(self.environment.held_out, known)
         run = self._run(store)
         optimizer = PlannerOptimizer(self, keep, heard, examined)
         with run.tracked():
@@ -186,7 +186,6 @@ class Reinforcement:
         Args:
             rows: Of the instructions to be examined on, those of the look.
         """
-        ids = [task.id for task in look.tasks]
         environment, models = self.environment.among(rows), self.environment.planner.model.models.names
         ways = {
             "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
@@ -201,7 +200,7 @@ class Reinforcement:
         gate, reports = scored(self.config.gate, made.utility), {}
         for rival in ("supervised", best):
             before, now = sides[rival], sides["reinforced"]
-            evaluation = look.at(compared(ids, before.utilities, now.utilities, made.utility, (before.taken, now.taken)))
+            evaluation = look.at(compared(look.tasks, before.utilities, now.utilities, made.utility, (before.taken, now.taken)))
             reports[rival] = EvaluationReport(evaluation=evaluation, decision=gate.decide(evaluation))
         return ReinforcedFinding(sides=sides, reports=reports)
 
@@ -232,7 +231,7 @@ class PlannerOptimizer:
         phase, made = self._phase, self.made
         if not phase.config.evaluate:
             return Unproven("not examined, so not proven")
-        tasks = [Task(id=id, question=text) for id, text in phase.environment.held_out]
+        tasks = phase.environment.held_out
         subject = Subject(
             candidate=candidate.id,
             baseline=f"supervised, {', '.join(phase.environment.planner.model.models.names)}",
@@ -436,14 +435,14 @@ class LiveExamination:
         Args:
             id: Of the command; part of the evaluation's.
         """
-        tasks = [Task(id=each.id, question=each.text) for each in self.asked]
+        tasks = [each.task for each in self.asked]
 
         def measure(look: Look) -> Compared:
             asked = [self.asked[row] for row in look.rows(tasks)]
             now, refused = self._side(candidate.make, asked)
             before, _ = self._side(baseline.make, asked)
-            ids, took = [each.id for each in asked], (before.taken, now.taken)
-            evaluation = look.at(compared(ids, before.utilities, now.utilities, self.utility, took))
+            took = before.taken, now.taken
+            evaluation = look.at(compared(look.tasks, before.utilities, now.utilities, self.utility, took))
             report = EvaluationReport(evaluation=evaluation, decision=self.gate.decide(evaluation))
             return Compared(report=report, candidate=now.json(), baseline=before.json(), refused=refused)
 

@@ -9,7 +9,7 @@ so there the utility is what was saved, and quality has a gate of its own.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -338,21 +338,8 @@ def prove(
     utilities = Utilities.of(table, objective, most)
     single = table.workers.index(best)
     mine, other = _taken(utilities.values, chosen), utilities.values[:, single]
-    scored = [
-        (id, utilities.score(float(a)), utilities.score(float(b))) for id, a, b in zip(table.ids, mine, other, strict=True)
-    ]
-    evaluation = look.at(
-        pair(
-            (
-                Result(task_id=id, score=was, metrics=took)
-                for (id, _, was), took in zip(scored, _took(table, single), strict=True)
-            ),
-            (
-                Result(task_id=id, score=now, metrics=took)
-                for (id, now, _), took in zip(scored, _took(table, chosen), strict=True)
-            ),
-        )
-    )
+    was, now = ([utilities.score(float(value)) for value in side] for side in (other, mine))
+    evaluation = look.at(pair(_results(table, was, _took(table, single)), _results(table, now, _took(table, chosen))))
     strict = replace(gate, min_gain=gate.min_gain / utilities.span)
     decision = strict.decide(evaluation)
     if decision.passed and objective.min_quality is not None:
@@ -379,6 +366,13 @@ def prove(
     )
 
 
+def _results(table: Table, scores: Sequence[float | None], took: Sequence[Mapping[str, float]]) -> list[Result]:
+    return [
+        Result(task_id=task.id, score=score, cluster=task.cluster, metrics=metrics)
+        for task, score, metrics in zip(table.tasks, scores, took, strict=True)
+    ]
+
+
 def _took(table: Table, chosen: NDArray[np.int64] | int) -> list[dict[str, float]]:
     """What is known of cost and time of each request under these choices."""
     columns = np.broadcast_to(chosen, len(table))
@@ -391,8 +385,8 @@ def _quality_kept(
 ) -> Decision | None:
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
-    sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
-    decision = replace(gate, min_gain=-MARGIN, guardrails=()).decide(look.at(pair(sides[0], sides[1])))
+    before, now = (_results(table, [_none(value) for value in side], [{}] * len(table)) for side in (other, mine))
+    decision = replace(gate, min_gain=-MARGIN, guardrails=()).decide(look.at(pair(before, now)))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 
