@@ -36,7 +36,7 @@ from journeyman.agents.workers import SubtaskJob
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Choice
-from journeyman.core.task import Split
+from journeyman.core.task import Split, Task
 from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.collect import Instruction, at_the_desk, collect
 from journeyman.experiments.planner.config import CollectConfig
@@ -261,21 +261,21 @@ def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> b
         ways["supervised"] = lambda state: state.prior
         ways["reinforced"] = lambda state: selector.probabilities([state])[0]
         found = {name: examined.utilities(greedy(logits)) for name, logits in ways.items()}
-    ids = [course.id for course in examined.tasks]
+    tasks = [Task(id=course.id, question=course.plan.instruction) for course in examined.tasks]
     decision = None
     for name, (values, results) in found.items():
         success = np.mean([result.success is True for result in results])
         cost = np.mean([result.total_cost or 0.0 for result in results])
         gain = np.asarray(found["reinforced"][0]) - np.asarray(values)
         low, high = bootstrap_interval(gain.tolist())
-        decision = BetterOnHeldOut().decide(compared(ids, values, found["reinforced"][0], reward))
+        decision = BetterOnHeldOut().decide(compared(tasks, values, found["reinforced"][0], reward))
         passed = "" if name == "reinforced" else ("yes" if decision.passed else "NO")
         print(
             f"| {seed} | {name} | {success:.1%} | {1e6 * cost:.1f} | {np.mean(values):.4f} "
             f"| {gain.mean():+.4f} ({low:+.4f} to {high:+.4f}) | {passed} |",
             flush=True,
         )
-    gate = BetterOnHeldOut().decide(compared(ids, found["supervised"][0], found["reinforced"][0], reward))
+    gate = BetterOnHeldOut().decide(compared(tasks, found["supervised"][0], found["reinforced"][0], reward))
     return gate.passed
 
 

@@ -190,7 +190,7 @@ def run(of: Split, given: argparse.Namespace, seed: int) -> Policies:
 def compared_with_all(table: Table, policies: Policies, candidate: str) -> dict[str, Evaluation]:
     """The candidate against each other policy, by what each is expected to bring on each request."""
     worth = {name: (worths(table, UTILITY) * chances).sum(axis=1).tolist() for name, chances in policies.items()}
-    return {name: compared(table.ids, each, worth[candidate], UTILITY) for name, each in worth.items() if name != candidate}
+    return {name: compared(table.tasks, each, worth[candidate], UTILITY) for name, each in worth.items() if name != candidate}
 
 
 def averaged(evaluations: list[Evaluation]) -> Evaluation:

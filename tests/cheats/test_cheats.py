@@ -12,9 +12,10 @@ from tests.support.walled import walled
 
 
 @pytest.mark.attacks
-async def test_no_cheat_is_paid_an_honest_solution_is_and_most_cheats_fool_who_trusts_the_run() -> None:
+@pytest.mark.parametrize("name", ["auto", pytest.param("landlock", marks=pytest.mark.nightly)])
+async def test_no_cheat_is_paid_an_honest_solution_is_and_most_cheats_fool_who_trusts_the_run(name: str) -> None:
     tried: dict[str, HackingResult] = {}
-    async with walled() as box:
+    async with walled(name) as box:
         told = await try_cheats(box, workers=12, done=lambda found: tried.update({found.name: found}))
     honest = tried.pop("honest")
     assert dict(honest.ours) == dict.fromkeys(WAYS, True)

@@ -28,6 +28,8 @@ asyncio.run(main())
 """
 """Those that have most to do with processes, files and limits, which an ordinary user is held to in another way than root."""
 
+ALL = ("-m", "journeyman", "check", "cheats", "--json", "--sandbox")
+
 
 @pytest.mark.attacks
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user; any other already is one")
@@ -36,7 +38,8 @@ asyncio.run(main())
     ("program", "fooled"),
     [
         pytest.param(["-c", SOME], 4, id="some"),
-        pytest.param(["-m", "journeyman", "check", "cheats", "--json"], 20, id="all", marks=pytest.mark.nightly),
+        pytest.param([*ALL, "bubblewrap"], 20, id="all", marks=pytest.mark.nightly),
+        pytest.param([*ALL, "landlock"], 20, id="all behind landlock", marks=pytest.mark.nightly),
     ],
 )
 def test_no_cheat_is_paid_by_an_ordinary_user_and_an_honest_solution_is(program: list[str], fooled: int) -> None:
@@ -54,5 +57,5 @@ def test_no_cheat_is_paid_by_an_ordinary_user_and_an_honest_solution_is(program:
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["names"], told["honest_paid"]) == ([], True)
     # Without a group of its own to count in, it is another sandbox than root's.
-    assert told["sandbox"].startswith("bubblewrap")
+    assert told["sandbox"].startswith("landlock" if "landlock" in program else "bubblewrap")
     assert told["trusting"]["exit_code"] >= fooled

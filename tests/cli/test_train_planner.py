@@ -131,6 +131,18 @@ def test_what_cannot_be_trained_is_one_line(arguments: list[str], said: str, cap
     assert len(err.splitlines()) == 1
 
 
+def test_where_no_plan_is_carried_out_nothing_is_said_of_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    data.write(bakery(40), Path("set.json"))
+    written(Path("bakers"))
+    Path("journeyman.toml").write_text('[gate]\nguardrails = ["cost:10%"]\n')
+    compared = ["evaluate", "planner", "--planner", "bakers", "--data", "set.json", "--json"]
+    assert main(compared) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["guardrails"], "cost" in found["reason"]) == ([], False)
+    assert main([*compared, "--guardrail", "cost:10%"]) == 2
+    assert "with --data none is carried out" in capsys.readouterr().err
+
+
 def run(*arguments: str, server: str = "one") -> subprocess.CompletedProcess[str]:
     made = warm.run("-m", "journeyman", *arguments, server=server)
     assert made.returncode in (0, 1), made.stderr

@@ -187,6 +187,22 @@ async def walls() -> AsyncIterator[Sandbox]:
 
 
 PLUS_ONE = "def f(x):\n    return x + 1\n"
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+async def test_tests_are_found_and_believed_behind_every_kind_of_walls(name: str) -> None:
+    """Also where the walls hide the folders above: pytest found no test there, so all that was right was a failure."""
+    apart = Check(name="apart", kind="pytest", text="from app import f\n\ndef test_a():\n    assert f(1) == 2\n")
+    conftest = {"tests/conftest.py": b"import pytest\n\n@pytest.fixture\ndef two():\n    return 2\n"}
+    text = "import os\nfrom app import f\n\ndef test_a(tmp_path, two):\n    assert f(1) == two\n"
+    together = Check(name="in one process", kind="pytest", text=text, file="tests/test_it.py", beside=conftest)
+    async with walled(name) as box:
+        for code, passes in ((PLUS_ONE, True), ("def f(x):\n    return x + 2\n", False)):
+            results = await run_checks(box, [apart, together], files={"app.py": code.encode()})
+            assert [each.passed for each in results] == [passes, passes], [each.evidence for each in results]
+            assert [each.evidence for each in results if "not run" in each.evidence] == []
+
+
 HONEST = {
     "a test calls another": "def test_a(x=1):\n    assert f(x) == x + 1\n\ndef test_b():\n    test_a(2)\n\n"
     "def test_c():\n    assert f(5) == 6\n",

@@ -1,6 +1,7 @@
 """`journeyman evaluate`: does a playbook help? And below it the same of what else is learned."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from journeyman.cli.shared import (
     worth_of,
 )
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import Slot, SlotKind
-from journeyman.core.task import Split
+from journeyman.core.task import Split, check_clusters
 from journeyman.experiments import settings
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import GateSettings
@@ -34,6 +36,7 @@ from journeyman.io.files import check_writable
 from journeyman.stores import open_store
 
 if TYPE_CHECKING:
+    from journeyman.core.gate import PlannedEvaluation
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.router.training import OffPolicyReport
     from journeyman.tasks.base import Dataset
@@ -149,7 +152,7 @@ def _refuse(context: click.Context) -> int:
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
 @success_value_option
-@options(GateSettings, leave_out=("guardrails",))
+@options(GateSettings)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:
@@ -201,11 +204,19 @@ _CHANGED = (0.1, 0.25, 0.5)
 """Of tasks: two prompts of one model, two models, and two that have nothing in common."""
 
 
+_HELD_OUT = 100
+"""Tasks that are reckoned with where neither a number nor a data set is named."""
+_DATA = ("dataset_name", "input_path", "held_out_path", "domain", "held_out", "seed")
+
+
 @click.command("power")
-@click.option("--tasks", type=click.IntRange(1), default=100, show_default=True, help="Held-out tasks that there are.")
+@options(TrainingConfig, only=_DATA, helps={"input_path": "The data set's file.", "seed": "Of the desk's tasks."})
+@click.option("--tasks", type=click.IntRange(1), help=f"Held-out tasks.  [default: the data set's, or {_HELD_OUT}]")
 @click.option("--gain", type=click.FloatRange(0, 1, min_open=True), default=0.05, show_default=True, help="That must be seen.")
 @click.option("--changed", type=click.FloatRange(0, 1, min_open=True), help="Share of tasks that one side alone has right.")
-@click.option("--clusters", type=click.IntRange(2), help="How many clusters the tasks come from.")
+@click.option(
+    "--clusters", type=click.IntRange(2), help="How many clusters they come from.  [default: the data set's, or none]"
+)
 @click.option("--apart", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Between them: the gain's spread.")
 @click.option(
     "--power",
@@ -214,45 +225,88 @@ _CHANGED = (0.1, 0.25, 0.5)
     show_default=True,
     help="How often it must be seen.",
 )
-@click.option("--looks", type=click.IntRange(min=0), default=0, show_default=True, help="Taken at these tasks before.")
-@options(GateSettings, only=("alpha", "min_gain"))
+@click.option(
+    "--looks", type=click.IntRange(min=0), default=0, show_default=True, help="Taken at these tasks, where more than on record."
+)
+@options(GateSettings, only=("alpha", "min_gain", "min_tasks", "min_clusters"))
 @json_option
 def power(as_json: bool, **given: Any) -> int:
     """Say before how many tasks a gain needs, and what so many tasks can show at all.
 
-    For tasks that are right or wrong, before anything is spent. How much can be seen hangs on how many of the tasks change at
-    all; unless --changed says it, three shares are shown. Files of results of before tell it: `better` and `worse` of
-    `journeyman compare`, as a share of its tasks.
+    For tasks that are right or wrong, before anything is spent. Of a data set its held-out tasks are counted as an examination
+    would take them, with the clusters that they name and the looks that were taken at them. How much can be seen hangs on how
+    many of the tasks change at all; unless --changed says it, three shares are shown. Files of results of before tell it:
+    `better` and `worse` of `journeyman compare`, as a share of its tasks.
 
-    
+    \b
     Examples:
+      journeyman evaluate power --dataset custom --input questions.jsonl
       journeyman evaluate power --tasks 200 --gain 0.05
       journeyman evaluate power --tasks 400 --clusters 20 --gain 0.1 --changed 0.3
     """
-    from journeyman.core.gate import PlannedEvaluation
-    from journeyman.stats import spent
-
-    gate, wanted = _gate({name: given[name] for name in ("alpha", "min_gain")}), given["power"]
-    rows = []
-    for changed in [given["changed"]] if given["changed"] else _CHANGED:
-        plan = PlannedEvaluation(
-            changed=changed,
-            alpha=spent(gate.alpha, given["looks"] + 1),
-            min_gain=gate.min_gain,
-            clusters=given["clusters"] or 0,
-            apart=given["apart"] if given["clusters"] else 0.0,
-        )
-        needed = plan.tasks_needed(given["gain"], wanted) if given["gain"] <= changed else None
-        found = {"least_gain": plan.least_gain(given["tasks"], wanted), "tasks_needed": needed}
-        rows.append({"changed": changed, **found, "power": plan.power(given["gain"], given["tasks"])})
-    if not as_json:
-        tasks, gain = given["tasks"], given["gain"]
-        columns = named_columns(
-            "tasks that change", f"least gain seen on {tasks}", f"tasks for {gain:+g}", f"{gain:+g} on {tasks}"
-        )
-        table(columns, [_planned(row) for row in rows])
-    emit({"tasks": given["tasks"], "gain": given["gain"], "wanted": wanted, "rows": rows}, as_json=as_json)
+    with options_named():
+        found = _powers(provided(given), quiet=as_json)
+    emit(found, as_json=as_json)
     return 0
+
+
+def _powers(given: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """What can be seen, for each share of tasks that may change; the table goes to stdout, words to stderr."""
+    tasks, there_are, plan = _of_data(given) if given.keys() & set(_DATA) else _of_numbers(given)
+    families = len(plan.clusters)
+    if not quiet:
+        more = f" of {there_are:,} (--held-out takes more)" if there_are > tasks else ""
+        looks = f", looked at {counted(plan.looks, 'time')} before" if plan.looks else ""
+        say(f"{counted(tasks, 'held-out task')}{more}{f' in {families} clusters' if families else ''}{looks}")
+    warn_of_few(tasks, plan.gate.min_tasks)
+    if 0 < families < plan.gate.min_clusters:
+        say(f"{counted(families, 'cluster')}, and the gate needs {plan.gate.min_clusters}: nothing can pass")
+    gain, wanted, rows = given["gain"], given["power"], []
+    for changed in [given["changed"]] if "changed" in given else _CHANGED:
+        at = replace(plan, changed=changed)
+        needed = at.tasks_needed(gain, wanted) if gain <= changed else None
+        found = {"least_gain": at.least_gain(tasks, wanted), "tasks_needed": needed, "power": at.power(gain, tasks)}
+        rows.append({"changed": changed, **found})
+    if not quiet:
+        seen, on = f"least gain seen on {tasks}", f"{gain:+g} on {tasks}"
+        table(named_columns("tasks that change", seen, f"tasks for {gain:+g}", on), [_planned(row) for row in rows])
+    numbers = {"tasks": tasks, "there_are": there_are, "clusters": families or None, "looks": plan.looks}
+    return {**numbers, "gain": gain, "wanted": wanted, "rows": rows}
+
+
+def _of_numbers(given: Mapping[str, Any]) -> tuple[int, int, "PlannedEvaluation"]:
+    from journeyman.core.gate import PlannedEvaluation
+
+    count = given.get("clusters", 0)
+    plan = PlannedEvaluation(
+        changed=1.0,
+        gate=_gate(given).gate,
+        looks=given["looks"],
+        clusters=(1 / count,) * count if count else (),
+        apart=given["apart"],
+    )
+    tasks = given.get("tasks", _HELD_OUT)
+    return tasks, tasks, plan
+
+
+def _of_data(given: Mapping[str, Any]) -> tuple[int, int, "PlannedEvaluation"]:
+    """Of the data set that the options name: the tasks of its examination, how many it could have, what is known of them."""
+    from journeyman.core.gate import PlannedEvaluation
+    from journeyman.experiments import wiring
+    from journeyman.experiments.evaluator import looks_taken
+
+    if named := next((name for name in ("tasks", "clusters") if name in given), None):
+        raise InputError(f"the data set says how many {named} there are; leave out --{named}, or name no data set")
+    config = settled(TrainingConfig, TrainingConfig.known(given))
+    dataset = wiring.load_dataset(config)
+    tasks = _examined(config, dataset).tasks
+    check_clusters({task.id: task.cluster for task in tasks})
+    sizes = Counter(task.cluster for task in tasks if task.cluster)
+    with open_store(config.store, make=False) as store:
+        looks = max(given["looks"], looks_taken(store, tasks))
+    shares = tuple(size / len(tasks) for size in sizes.values())
+    plan = PlannedEvaluation(changed=1.0, gate=config.gate, looks=looks, clusters=shares, apart=given["apart"])
+    return len(tasks), len(dataset.split(Split.HELD_OUT)), plan
 
 
 def _planned(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -304,11 +358,7 @@ async def _examine(
     from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
     from journeyman.models import embedders
 
-    examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
-    if not examined.tasks:
-        raise InputError(
-            f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
-        )
+    examined = _examined(config, dataset)
     name = config.models[0]
     trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
     clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
@@ -334,6 +384,16 @@ async def _examine(
     finally:
         for model in models:
             await model.close()
+
+
+def _examined(config: TrainingConfig, dataset: "Dataset") -> "Dataset":
+    """What an examination takes of a data set: its held-out tasks, as many as are asked for."""
+    examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
+    if not examined.tasks:
+        raise InputError(
+            f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
+        )
+    return examined
 
 
 def _trained_on(model: str) -> frozenset[str]:
@@ -423,9 +483,11 @@ def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
     from journeyman.experiments.planner.training import Contender, PlanExamination
     from journeyman.optimizers.planner import data
 
+    if given["guardrails"]:
+        raise InputError("a guardrail is about what plans take, and with --data none is carried out: leave out one of the two")
     saved = workers.find_planner(given["planner"])
     rival = workers.find_planner(given["against"]) if given["against"] else None
-    examination = PlanExamination(examples=data.read(given["data"]).examples, gate=_gate(given).gate)
+    examination = PlanExamination(examples=data.read(given["data"]).examples, gate=replace(_gate(given).gate, guardrails=()))
     baseline = (
         Contender(id=rival.id, make=rival.planner.plan, trained_on=rival.trained_on)
         if rival

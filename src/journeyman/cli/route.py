@@ -244,7 +244,7 @@ def _evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     rows = outcomes if given["everything"] else outcomes.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
-    clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
+    clean, _ = untrained(rows.tasks, policy.trained_on)
     warn_of_few(len(clean), project.settings.gate.min_tasks)
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
@@ -376,8 +376,7 @@ def _show_proof(proof: "RouterEvaluation", objective: "Objective") -> None:
         f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
         f"probabilities: ECE {number(proof.ece)}, Brier {number(proof.brier)}; "
         f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
-        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason} "
-        f"(in scores, of which 1 is {proof.span:.3g} successes)",
+        f"{'passed' if proof.passed else 'not passed'}: {proof.reason}",
     )
 
 

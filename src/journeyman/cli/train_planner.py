@@ -104,7 +104,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--logs", type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Execution logs, for --explain-reward."
 )
-@options(ReinforceConfig, leave_out=("guardrails",))
+@options(ReinforceConfig)
 @click.option("--tracker", type=click.Choice(["tensorboard", "wandb", "none"]), help="[default: tensorboard, where installed]")
 @options(SupervisedConfig, only=("seed",))
 @click.option("--resume", is_flag=True, help="Go on with the phase in --output-dir where it was stopped or killed.")

@@ -271,28 +271,38 @@ class PlannedEvaluation:
 
     changed: float
     """The share of tasks that one side has right and the other wrong."""
-    alpha: float = 0.05
-    """Of the look that is planned."""
-    min_gain: float = 0.0
-    clusters: int = 0
-    """How many the tasks come from; 0 where each stands alone."""
+    gate: BetterOnHeldOut = BetterOnHeldOut()
+    """Who will decide."""
+    looks: int = 0
+    """How often the tasks were looked at before."""
+    clusters: tuple[float, ...] = ()
+    """The share of the tasks that each cluster has; empty where each task stands alone."""
     apart: float = 0.0
-    """By how much the gain differs between them, as a standard deviation."""
+    """By how much the gain differs between clusters, as a standard deviation."""
+
+    @property
+    def alpha(self) -> float:
+        """Of the look that is planned."""
+        from journeyman.stats import spent
+
+        return spent(self.gate.alpha, self.looks + 1)
 
     def power(self, gain: float, tasks: int) -> float:
         """How likely the gate lets a true gain pass, by the normal approximation to its intervals."""
-        from journeyman.stats import students_quantile
+        from journeyman.stats import degrees_of_freedom, students_quantile
 
         if gain > self.changed:
             return self.power(self.changed, tasks)
-        spread = (self.changed - gain**2) / tasks + (self.apart**2 / self.clusters if self.clusters else 0.0)
+        if tasks < self.gate.min_tasks or 0 < len(self.clusters) < max(2, self.gate.min_clusters):
+            return 0.0
+        spread = (self.changed - gain**2) / tasks + self.apart**2 * sum(share**2 for share in self.clusters)
         mean = gain * tasks / (tasks + 1)
         drawn = math.sqrt(((tasks * self.changed + 1) / (tasks + 1) - mean**2) / tasks)
         low = mean - NormalDist().inv_cdf(1 - self.alpha / 2) * drawn
-        if (count := self.clusters) > 1:
-            wide = students_quantile(1 - self.alpha / 2, count - 1) * math.sqrt(spread + 1 / (count + 1) ** 2)
-            low = min(low, gain * count / (count + 1) - wide)
-        return NormalDist().cdf((low - self.min_gain) / math.sqrt(max(spread, 1e-12)))
+        if count := len(self.clusters):
+            beyond = students_quantile(1 - self.alpha / 2, degrees_of_freedom(self.clusters))
+            low = min(low, gain * count / (count + 1) - beyond * math.sqrt(spread + 1 / (count + 1) ** 2))
+        return NormalDist().cdf((low - self.gate.min_gain) / math.sqrt(max(spread, 1e-12)))
 
     def least_gain(self, tasks: int, power: float = 0.8) -> float | None:
         """The least gain that so many tasks show so often, to a thousandth; `None` where they show none."""

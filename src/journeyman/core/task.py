@@ -49,6 +49,11 @@ def check_clusters(clusters: Mapping[str, str]) -> None:
         )
 
 
+def is_name(value: object) -> bool:
+    """Whether what a file says can name a task, an attempt or a cluster: a text or a whole number."""
+    return isinstance(value, int | str) and not isinstance(value, bool) and value != ""
+
+
 def content(question: str) -> str:
     """The question as it is compared: blanks and case make no other question."""
     return " ".join(question.casefold().split())

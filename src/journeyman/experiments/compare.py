@@ -18,7 +18,7 @@ from journeyman.agents.attempt import Agent, Attempt, attempt_all, together
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import METRICS, Decision, Evaluation, Guarded, Pair, Result, Totals, pair
 from journeyman.core.gate import BetterOnHeldOut, Gate, interval_of
-from journeyman.core.task import Task
+from journeyman.core.task import Task, is_name
 from journeyman.core.trace import Trace, total
 from journeyman.experiments.settings import AttemptSettings
 from journeyman.io.config import config
@@ -317,11 +317,11 @@ def _result(row: rows.FileRow, bad: rows.Complaints) -> Result | None:
     cluster = row.value.get("cluster")
     metrics = {name: value for name in METRICS if (value := row.value.get(name)) is not None}
     strange = next((name for name, value in metrics.items() if not _is_amount(value)), None)
-    if not _is_name(task_id):
+    if not is_name(task_id):
         bad.add(row.where, "no task_id" if task_id in (None, "") else f"task_id is {task_id!r}, and must be a text or a number")
-    elif not _is_name(trial):
+    elif not is_name(trial):
         bad.add(row.where, f"trial is {trial!r}, and must be a text or a number")
-    elif cluster is not None and not _is_name(cluster):
+    elif cluster is not None and not is_name(cluster):
         bad.add(row.where, f"cluster is {cluster!r}, and must be a text or a number")
     elif strange:
         bad.add(row.where, f"{strange} is {metrics[strange]!r}, and must be a number from 0 on, or null")
@@ -336,10 +336,6 @@ def _result(row: rows.FileRow, bad: rows.Complaints) -> Result | None:
             metrics=metrics,
         )
     return None
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool) and value != ""
 
 
 def _is_amount(value: object) -> bool:

@@ -220,6 +220,11 @@ def untrained(held_out: Sequence[Task], trained_on: Collection[str]) -> tuple[tu
     return clean, tuple(contaminated)
 
 
+def looks_taken(store: Store, held_out: Sequence[Task]) -> int:
+    """How many looks at these tasks, or at most of them, are on record."""
+    return max((store.looks(mark) for mark in landmarks(held_out)), default=0)
+
+
 def landmarks(held_out: Sequence[Task]) -> list[str]:
     """A few of the tasks, by which an overlapping set is recognised: looks are counted at each of them.
 

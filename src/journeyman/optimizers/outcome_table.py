@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Card, Outcome
-from journeyman.core.task import Split, content
+from journeyman.core.task import Split, Task, content
 from journeyman.stats import Floats
 
 
@@ -28,6 +28,8 @@ class OutcomeRow:
     """By worker."""
     split: str = ""
     """"train", "validation" or "held_out", where the file says it."""
+    cluster: str = ""
+    """What the request has in common with others, as a `core.task.Task`."""
     propensity: float | None = None
     """Of a row that logs one decision: the probability with which its worker was chosen."""
 
@@ -52,6 +54,8 @@ class Table:
     malformed: NDArray[np.bool_]
     """(n, m): an answer that could not be read. Counts as a wrong one in `success`, and is told apart here."""
     splits: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    """Of each request, the one that it belongs to; empty where none is named."""
 
     @classmethod
     def judged(cls, requests: Sequence[str], success: Floats, workers: Sequence[str], **known: Any) -> "Table":
@@ -87,7 +91,9 @@ class Table:
     def digest(self) -> str:
         """Of everything that is on record."""
         arrays = [each.tolist() for each in (self.success, self.cost, self.seconds, self.errors)]
-        content = json.dumps([self.ids, self.requests, self.types, self.workers, *arrays])
+        # Clusters only where there are some, so that a look of before they were known is known again.
+        named = [self.clusters] if self.clusters else []
+        content = json.dumps([self.ids, self.requests, self.types, self.workers, *arrays, *named])
         return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> "Table":
@@ -105,7 +111,14 @@ class Table:
             errors=self.errors[at],
             malformed=self.malformed[at],
             splits=tuple(self.splits[i] for i in pick) if self.splits else (),
+            clusters=tuple(self.clusters[i] for i in pick) if self.clusters else (),
         )
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The requests as an examination knows them: by their content."""
+        rows = zip(self.ids, self.requests, self.clusters or ("",) * len(self), strict=True)
+        return [Task(id=id, question=content(request), cluster=cluster) for id, request, cluster in rows]
 
     def among(self, workers: Collection[str]) -> "Table":
         """Some of the columns, in the order in which they are."""

@@ -140,25 +140,32 @@ def highest_increase(
 def _of_clusters(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float, float, int]:
     """The mean of values, its variance, the degrees of freedom of that, and of how many clusters.
 
-    The variance is CR2, which is free of bias where values are independent, and the degrees of freedom are Satterthwaite's for
-    it: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage samples" (Survey
-    Methodology 28, 2002). They are taken for clusters that wholly go together, the least that they can be: two where one
-    cluster has most of the tasks, one less than there are clusters where all are alike.
+    The variance is CR2, which is free of bias where values are independent: Bell and McCaffrey, "Bias reduction in standard
+    errors for linear regression with multi-stage samples" (Survey Methodology 28, 2002).
     """
     _, which = np.unique(np.asarray(clusters), return_inverse=True)
     sizes = np.bincount(which).astype(np.float64)
-    shares = sizes / sizes.sum()
     mean = float(np.mean(values))
     left = np.bincount(which, weights=np.asarray(values, np.float64) - mean)
-    weights = 1 / (1 - shares)
-    variance = float((weights * left**2).sum() / sizes.sum() ** 2)
+    variance = float((left**2 / (1 - sizes / sizes.sum())).sum() / sizes.sum() ** 2)
+    return mean, variance, degrees_of_freedom(sizes.tolist()), len(sizes)
+
+
+def degrees_of_freedom(sizes: Sequence[float]) -> float:
+    """Of the variance of a mean over clusters of these sizes, or shares: Satterthwaite's for CR2 (Bell and McCaffrey).
+
+    They are taken for clusters that wholly go together, the least that they can be: two where one cluster has most of the
+    tasks, one less than there are clusters where all are alike.
+    """
+    shares = np.asarray(sizes, np.float64) / float(np.sum(sizes))
+    weights, spread = 1 / (1 - shares), shares**2
     # Traces of the quadratic form's matrix, diag(w) - pw·1' - 1·pw' + c, times that of the sums' variances, and of its square.
-    pulled, common, spread = weights * shares, float((weights * shares**2).sum()), sizes**2
+    pulled, common = weights * shares, float((weights * shares**2).sum())
     first = float(((weights - 2 * pulled + common) * spread).sum())
     total, once, twice = float(spread.sum()), float((pulled * spread).sum()), float((pulled**2 * spread).sum())
     pairs = common**2 * total**2 - 4 * common * once * total + 2 * twice * total + 2 * once**2
     second = pairs + float((spread**2 * (weights**2 + 2 * weights * (common - 2 * pulled))).sum())
-    return mean, variance, first**2 / second, len(sizes)
+    return first**2 / second
 
 
 @lru_cache(maxsize=256)

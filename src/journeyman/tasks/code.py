@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.core.errors import InputError, TaskError
-from journeyman.core.task import Split, Task
+from journeyman.core.task import Split, Task, is_name
 from journeyman.io.markdown import fences
 from journeyman.tasks import rows
 from journeyman.tasks.questions import LEAST, SHARES, enough, share
@@ -182,7 +182,7 @@ def _task(row: rows.FileRow, bad: rows.Complaints, domain: str) -> Task | None:
         bad.add(row.where, str(error))
         return None
     cluster = value.get("cluster")
-    if cluster is not None and (not isinstance(cluster, str | int) or isinstance(cluster, bool) or cluster == ""):
+    if cluster is not None and not is_name(cluster):
         bad.add(row.where, f"cluster is {cluster!r}, and must be a text or a number")
         return None
     family = "" if cluster is None else str(cluster)

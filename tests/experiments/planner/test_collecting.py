@@ -155,6 +155,15 @@ def test_instructions_come_from_lines_and_from_objects(tmp_path: Path) -> None:
     assert (found[1].id, found[1].split) == ("t", "held_out")
 
 
+def test_an_instruction_may_name_its_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text('{"instruction": "sum", "cluster": "shop"}\n{"instruction": "draw", "cluster": 3}\n')
+    assert [each.task.cluster for each in of_file(file)] == ["shop", "3"]
+    file.write_text('{"instruction": "sum", "cluster": ["shop"]}\n')
+    with pytest.raises(InputError, match=r"asked.jsonl:1: cluster is \['shop'\], and must be a text or a number"):
+        of_file(file)
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("", "holds no instruction"), ('{"a": 1}', r'asked.txt:1: no "instruction"'), ("{", ":1: begins")]
 )

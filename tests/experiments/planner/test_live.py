@@ -11,14 +11,20 @@ import pytest
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.agents.workers import Note as Take
 from journeyman.agents.workers import SubtaskJob, Worker
+from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
+from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall
-from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
+from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.planner.collect import Instruction
+from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, scored, worth
+from journeyman.experiments.planner.training import Compared, Contender, LiveExamination
 from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import ModelSelector
 from journeyman.optimizers.planner.ppo import Chosen, train
 from journeyman.rewards.utility import Utility
+from journeyman.stores import open_store
 
 pytestmark = pytest.mark.training
 
@@ -37,7 +43,7 @@ class Pupil:
         return self.card.call_price
 
     async def do(self, job: SubtaskJob, note: Take) -> Any:
-        note(ModelCall(model=self.card.name, prompt="", reply="", cost=self.card.call_price))
+        note(ModelCall(model=self.card.name, prompt="", reply="", input_tokens=9, output_tokens=1, cost=self.card.call_price))
         return "right" if job.subtask.type == "easy" or self.card.name == "large" else "wrong"
 
 
@@ -93,8 +99,8 @@ def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> N
         for step in course.plan.subtasks:
             assert result.results[step.id].worker == ("small" if step.type == "easy" else "large")
     always = [WORLD.utilities(lambda state, at=at: Chosen(action=at, log_prob=0.0))[0] for at in (0, 1)]  # type: ignore[misc]
-    ids = [course.id for course in WORLD.tasks]
-    assert all((compared(ids, each, learned, UTILITY).gain or 0.0) > 0 for each in always)
+    tasks = [Task(id=course.id, question="") for course in WORLD.tasks]
+    assert all((compared(tasks, each, learned, UTILITY).gain or 0.0) > 0 for each in always)
 
 
 class Sleeper(Pupil):
@@ -116,3 +122,50 @@ def test_each_choice_pays_for_its_own_wait() -> None:
     first, *others = (step.reward for step in episode)
     assert first < -0.5, "the first was slow, and the others were not"
     assert min(others) > 0.2
+
+
+def examined(*guardrails: Guardrail, families: int = 0) -> Compared:
+    """Whoever asks the large one against whoever asks the small one, on 40 instructions of which it does all alone."""
+
+    def judged(result: ExecutionResult) -> ExecutionResult:
+        return replace(result, success=all(output == "right" for output in result.outputs.values()))
+
+    def asks(name: str) -> Contender:
+        return Contender(
+            id=name,
+            make=lambda text: Plan(
+                instruction=text, subtasks=tuple(Subtask(id=id, text=id, type="hard", worker=name) for id in "ab")
+            ),
+        )
+
+    crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
+    examination = LiveExamination(
+        asked=[
+            Instruction(id=str(at), text=f"number {at}", judge=judged, cluster=str(at % families) if families else "")
+            for at in range(40)
+        ],
+        orchestrator=Orchestrator(crew=crew),
+        utility=UTILITY,
+        gate=scored(BetterOnHeldOut(guardrails=guardrails), UTILITY),
+    )
+    with open_store("memory:") as store:
+        return examination.evaluate(asks("large"), asks("small"), HeldOutEvaluator(store=store), id="it")
+
+
+def test_a_planner_that_costs_more_than_is_allowed_does_not_pass_however_right_it_is() -> None:
+    assert examined().passed
+    free = examined(Guardrail("tokens", 0.1), Guardrail("cost", 3.1))
+    assert free.passed, free.reason
+    assert [each["metric"] for each in free.json()["guardrails"]] == ["tokens", "cost"]
+    dear = examined(Guardrail("tokens", 0.1), Guardrail("cost", 0.1))
+    assert not dear.passed
+    assert "but cost +300.0 %" in dear.reason
+    tokens, cost = dear.json()["guardrails"]
+    assert (tokens["baseline"], tokens["passed"], cost["baseline"], cost["candidate"]) == (20.0, True, 2.0, 8.0)
+
+
+def test_plans_of_few_customers_tell_nothing_of_the_next() -> None:
+    assert examined(families=20).passed
+    few = examined(families=4)
+    assert not few.passed
+    assert "40 held-out tasks of 4 clusters were compared, and 10 clusters are needed" in few.reason

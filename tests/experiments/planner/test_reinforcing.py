@@ -61,6 +61,29 @@ def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_release
     assert [run.state.value for run in store.runs()] == ["finished"]
 
 
+def test_what_is_dearer_than_a_rival_by_more_than_is_allowed_is_not_released(tmp_path: Path) -> None:
+    """Half of the letters are hard, and the large model, which writes them, costs forty times as much."""
+    learned: dict[str, Any] = {"ppo": QUICK, "dollars_per_success": 1.0}
+    free = reinforce(tmp_path / "free", outcomes(), **learned)
+    assert free.passed, free.reason
+    held = reinforce(tmp_path / "held", outcomes(), guardrails=("cost:10%",), **learned)
+    costs = {name: side.cost or 0.0 for name, side in held.sides.items()}
+    dearer = {rival for rival in held.reports if costs["reinforced"] > 1.1 * costs[rival]}
+    assert dearer, costs
+    assert not held.passed
+    for rival, report in held.reports.items():
+        (cost,) = report.decision.guarded
+        assert (cost.baseline, cost.candidate) == pytest.approx((costs[rival], costs["reinforced"]))
+        assert (cost.unknown, cost.passed) == (0, rival not in dearer)
+    assert "where +10.0 % is allowed" in held.reason
+    again = reinforce(tmp_path / "held", outcomes(), guardrails=("cost:10%",), **learned)
+    assert {rival: report.reason for rival, report in again.reports.items()} == {
+        rival: report.reason for rival, report in held.reports.items()
+    }
+    tokens = reinforce(tmp_path / "tokens", outcomes(), guardrails=("tokens:10%",), ppo=SHORT)
+    assert "tokens is not known of 80 tasks" in tokens.reason
+
+
 def test_where_everybody_is_alike_nothing_passes_and_nothing_is_released(tmp_path: Path) -> None:
     store = open_store("memory:")
     made = reinforce(tmp_path, outcomes(same=True), store)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
+from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.policy import Ending, Outcome
 from journeyman.experiments.router.evaluation import RouterEvaluation, Utilities, prove, singles
 from journeyman.optimizers.outcome_table import OutcomeRow, Table
@@ -88,10 +90,41 @@ def test_choosing_right_passes_and_choosing_at_random_does_not() -> None:
     wise = proof(rows, [1 - at % 2 for at in range(100)], DEAR, "a")
     assert wise.report.passed
     assert wise.gain == pytest.approx(0.5)
+    assert wise.json()["reason"].endswith("(in scores, of which 1 is 1.1 successes)"), "its gain is another number"
+    quality = proof(rows, [1 - at % 2 for at in range(100)], Objective(), "a")
+    assert f"gain {quality.json()['gain']:+.3f} on 100 tasks" in quality.reason
+    assert quality.reason == quality.report.reason
     assert wise.sides["router"].accuracy == 1.0
     assert wise.sides["oracle"].utility == wise.sides["router"].utility
     assert wise.sides["random"].accuracy == pytest.approx(0.5)
     assert not proof(rows, [at // 2 % 2 for at in range(100)], DEAR, "a").report.passed
+
+
+def test_a_router_that_costs_more_than_is_allowed_does_not_pass_however_right_it_is() -> None:
+    rows = table(*({"a": (float(at % 2), 0.01), "b": (float(1 - at % 2), 0.02)} for at in range(100)))
+    allowed = {margin: BetterOnHeldOut(guardrails=(Guardrail("cost", margin),)) for margin in (0.1, 0.7)}
+    wise = {margin: proof(rows, [1 - at % 2 for at in range(100)], DEAR, "a", gate=gate) for margin, gate in allowed.items()}
+    assert wise[0.7].passed
+    assert not wise[0.1].passed
+    assert "but cost +50.0 %" in wise[0.1].reason
+    (cost,) = wise[0.1].json()["report"]["guardrails"]
+    assert (cost["baseline"], cost["candidate"]) == pytest.approx((0.01, 0.015))
+
+
+def test_a_router_that_helps_half_of_the_customers_is_no_gain_for_the_next_one() -> None:
+    """The router is right where the best single worker is wrong with seven of twelve customers, and the other way round."""
+    rows = table(
+        *({"a": (float(at // 20 > 6), 0.01), "b": (float(at // 20 <= 6), 0.01)} for at in range(240)),
+    )
+    chosen = [1] * len(rows)
+    alone = proof(rows, chosen, Objective(), "a")
+    assert alone.passed, "as long as nobody says that they go together"
+    apart = proof(replace(rows, clusters=tuple(f"customer {at // 20}" for at in range(240))), chosen, Objective(), "a")
+    assert not apart.passed
+    assert "on 240 tasks in 12 clusters" in apart.reason
+    assert apart.json()["report"]["clusters"] == 12
+    few = proof(replace(rows, clusters=tuple(f"customer {at // 60}" for at in range(240))), chosen, Objective(), "a")
+    assert "10 clusters are needed" in few.reason
 
 
 def test_always_asking_the_best_single_worker_is_no_gain() -> None:

@@ -47,6 +47,21 @@ def test_lines_of_one_request_and_several_workers_are_one_row() -> None:
     assert {name: outcome.success for name, outcome in row.outcomes.items()} == {"small": 0.0, "large": 1.0}
 
 
+def test_a_request_belongs_to_one_cluster_which_one_of_its_lines_may_name() -> None:
+    lines = [
+        {"request": "one", "model": "small", "success": 1, "cluster": 7},
+        {"request": "one", "model": "large", "success": 1},
+        {"request": "two", "model": "small", "success": 1, "cluster": "shop"},
+    ]
+    made = outcomes.table(read(*lines))
+    assert [(task.question, task.cluster) for task in made.tasks] == [("one", "7"), ("two", "shop")]
+    assert made.take([1]).clusters == ("shop",)
+    assert made.digest != outcomes.table(read(*({**line, "cluster": "all"} for line in lines))).digest
+    assert outcomes.table(read({"request": "one", "model": "small", "success": 1})).clusters == ()
+    torn = complaint(*({"request": "one", "model": name, "success": 1, "cluster": name} for name in ("a", "b")))
+    assert torn == "the request is of cluster a and of b; it is of one"
+
+
 def test_a_worker_that_was_asked_twice_counts_twice() -> None:
     first, second = read(*({"request": "Add.", "model": "small", "score": score} for score in (0, 1)))
     assert [row.outcomes["small"].success for row in (first, second)] == [0.0, 1.0]
@@ -125,6 +140,7 @@ def test_named_columns_come_in_that_order_and_unknown_workers_are_left_out() -> 
         ({"request": "Add.", "model": "a", "cost": math.inf}, "cost is inf"),
         ({"request": "Add.", "model": "a", "cost": 10**400}, "cost is 1000"),
         ({"request": "Add.", "model": "a", "split": "exam"}, "split is 'exam'"),
+        ({"request": "Add.", "model": "a", "success": 1, "cluster": True}, "cluster is True"),
         ({"request": ["Add."], "model": "a"}, "request is ['Add.']"),
         ({"request": "Add.", "outcomes": {"a": 1}}, "the outcome of 'a' is 1"),
     ],

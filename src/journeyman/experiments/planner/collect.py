@@ -23,7 +23,7 @@ from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError, PlanError
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Card, Choice
-from journeyman.core.task import Split, fingerprints
+from journeyman.core.task import Split, Task, fingerprints, is_name
 from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.config import CollectConfig
 from journeyman.io.files import read_text
@@ -129,6 +129,13 @@ class Instruction:
     split: str = ""
     """Of a task set; a held-out one is logged as such, and nobody learns from it."""
     judge: Judge = unjudged
+    cluster: str = ""
+    """What it has in common with others."""
+
+    @property
+    def task(self) -> Task:
+        """As an examination knows it."""
+        return Task(id=self.id, question=self.text, cluster=self.cluster)
 
 
 @dataclass(kw_only=True)
@@ -172,7 +179,8 @@ def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Inst
 
 
 def of_file(path: Path, check: str = "") -> tuple[Instruction, ...]:
-    """A user's own instructions: JSON lines with "instruction" and, if they like, "id", "split" and "answer"; or plain lines.
+    """A user's own instructions: JSON lines with "instruction" and, if they like, "id", "split",
+    "cluster" and "answer"; or plain lines.
 
     Args:
         check: Who judges what comes of them, see `checked`; where nobody is named, an instruction's answer does.
@@ -368,9 +376,11 @@ def _asked(line: str, where: str, judges: Callable[[Any], Judge] | None) -> Inst
         split = split_named(str(told["split"])).value if told.get("split") else ""
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    expected = told.get("answer")
+    expected, cluster = told.get("answer"), told.get("cluster")
+    if cluster is not None and not is_name(cluster):
+        raise InputError(f"{where}: cluster is {cluster!r}, and must be a text or a number")
     judge = judges(expected) if judges else unjudged if expected is None else answered(expected)
-    return Instruction(id=id, text=text, split=split, judge=judge)
+    return Instruction(id=id, text=text, split=split, judge=judge, cluster="" if cluster is None else str(cluster))
 
 
 # From an instruction to what became of it: plan, carry out, log.

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.core.errors import InputError
-from journeyman.core.evaluation import Evaluation, Pair
+from journeyman.core.evaluation import METRICS, Evaluation, Pair
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.plan import SubtaskState as Ended
 from journeyman.core.policy import Choice
+from journeyman.core.task import Task
 from journeyman.core.trace import average
+from journeyman.core.trace import total as total_known
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
 from journeyman.io.atomic import write_text
@@ -213,11 +215,43 @@ def scored(gate: BetterOnHeldOut, utility: Utility) -> BetterOnHeldOut:
     return replace(gate, min_gain=gate.min_gain / utility.span)
 
 
-def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[float], reward: Utility) -> Evaluation:
-    """Utilities of the same instructions under two policies, as a gate takes them."""
+Taken = Mapping[str, float]
+"""Those of `METRICS` that are known of one execution."""
+
+
+def taken(result: ExecutionResult) -> Taken:
+    """What a guardrail asks of an execution."""
+    trace = result.trace
+    # Where no call was recorded, nobody knows what was called.
+    tokens = total_known((trace.input_tokens, trace.output_tokens)) if trace.calls else None
+    found = {"cost": result.total_cost, "seconds": result.critical_path_seconds, "tokens": tokens}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def compared(
+    tasks: Sequence[Task],
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    reward: Utility,
+    metrics: tuple[Sequence[Taken], Sequence[Taken]] = ((), ()),
+) -> Evaluation:
+    """Utilities of the same instructions under two policies, as a gate takes them.
+
+    Args:
+        metrics: What each of the instructions took, on both sides; nothing where it is not known.
+    """
     before, now = (reward.unit(np.asarray(each, np.float64)).tolist() for each in (baseline, candidate))
-    pairs = zip(ids, before, now, strict=True)
-    return Evaluation(pairs=tuple(Pair(task_id=id, baseline=one, candidate=two) for id, one, two in pairs))
+    took = [
+        {name: (was[name], is_now[name]) for name in METRICS if name in was and name in is_now}
+        for was, is_now in zip(*metrics, strict=True)
+    ]
+    pairs = zip(tasks, before, now, took or [{}] * len(tasks), strict=True)
+    return Evaluation(
+        pairs=tuple(
+            Pair(task_id=task.id, baseline=one, candidate=two, cluster=task.cluster, metrics=both)
+            for task, one, two, both in pairs
+        )
+    )
 
 
 # Instructions to practise on: plans as a supervised planner sees them, with what it would choose as the prior.
@@ -255,6 +289,13 @@ class PlanSide:
     """Mean US dollars; `None` as soon as one is not known."""
     seconds: float | None
     """Mean of the critical path."""
+    taken: tuple[Taken, ...] = ()
+    """What each of them took; empty where nobody measured it."""
+
+    @classmethod
+    def restored(cls, record: Mapping[str, Any]) -> "PlanSide":
+        """As it was kept."""
+        return cls(**{**record, **{name: tuple(record.get(name, ())) for name in ("utilities", "taken")}})
 
     @property
     def utility(self) -> float:
@@ -284,8 +325,8 @@ class Environment(Protocol):
         """What was practised and examined so far came to."""
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        """Ids and texts of the instructions to be examined on."""
+    def held_out(self) -> Sequence[Task]:
+        """The instructions to be examined on."""
 
     @property
     def practised(self) -> tuple[str, ...]:
@@ -379,8 +420,8 @@ class Live:
         return _runs(self._brought, timed=self.timed)
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        return tuple((each.id, each.text) for each in self.to_examine)
+    def held_out(self) -> Sequence[Task]:
+        return [each.task for each in self.to_examine]
 
     @property
     def practised(self) -> tuple[str, ...]:
@@ -408,6 +449,7 @@ class Live:
             success=float(np.mean([result.success is True for result in results])),
             cost=average([result.total_cost for result in results]),
             seconds=average([result.critical_path_seconds for result in results]),
+            taken=tuple(map(taken, results)),
         )
 
     def _environment(self, asked: Sequence[Instruction], reward: RunReward) -> LiveEnvironment:
@@ -484,8 +526,8 @@ class Replay:
         return self.references()
 
     @property
-    def held_out(self) -> tuple[tuple[str, str], ...]:
-        return tuple(zip(self.examined.ids, self.examined.requests, strict=True))
+    def held_out(self) -> Sequence[Task]:
+        return [replace(task, question=text) for task, text in zip(self.examined.tasks, self.examined.requests, strict=True)]
 
     @property
     def practised(self) -> tuple[str, ...]:
@@ -514,6 +556,10 @@ class Replay:
             success=float(self.examined.success[rows, columns].mean()),
             cost=None if np.isnan(cost).any() else float(cost.mean()),
             seconds=None if np.isnan(seconds).any() else float(seconds.mean()),
+            taken=tuple(
+                {name: value for name, value in (("cost", paid), ("seconds", waited)) if not np.isnan(value)}
+                for paid, waited in zip(cost.tolist(), seconds.tolist(), strict=True)
+            ),
         )
 
     def _replay(self, table: Table, reward: RunReward) -> TableReplay:

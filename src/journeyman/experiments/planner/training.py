@@ -16,7 +16,7 @@ from journeyman.agents.orchestrator import Orchestrator
 from journeyman.core import plan as plan_json
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError, MissingExtra, PlanError
-from journeyman.core.evaluation import Result, pair
+from journeyman.core.evaluation import METRICS, Result, pair
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.release import Stage
@@ -27,7 +27,7 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, un
 from journeyman.experiments.loop import Finding, Unproven, improve
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.config import ReinforceConfig
-from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, references, scored, worth
+from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, references, scored, taken, worth
 from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
@@ -116,7 +116,7 @@ class Reinforcement:
             )
         if self.config.evaluate:
             known = self.known | fingerprints(self.environment.practised)
-            untrained([Task(id=id, question=text) for id, text in self.environment.held_out], known)
+            untrained(self.environment.held_out, known)
         run = self._run(store)
         optimizer = PlannerOptimizer(self, keep, heard, examined)
         with run.tracked():
@@ -186,7 +186,6 @@ class Reinforcement:
         Args:
             rows: Of the instructions to be examined on, those of the look.
         """
-        ids = [task.id for task in look.tasks]
         environment, models = self.environment.among(rows), self.environment.planner.model.models.names
         ways = {
             "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
@@ -198,13 +197,11 @@ class Reinforcement:
             examined(name)
             sides[name] = environment.examine(choose, made.utility)
         best = max(models, key=lambda name: sides[name].utility)
-        reports = {}
+        gate, reports = scored(self.config.gate, made.utility), {}
         for rival in ("supervised", best):
-            pairs = compared(ids, sides[rival].utilities, sides["reinforced"].utilities, made.utility)
-            evaluation = look.at(pairs)
-            reports[rival] = EvaluationReport(
-                evaluation=evaluation, decision=scored(self.config.gate, made.utility).decide(evaluation)
-            )
+            before, now = sides[rival], sides["reinforced"]
+            evaluation = look.at(compared(look.tasks, before.utilities, now.utilities, made.utility, (before.taken, now.taken)))
+            reports[rival] = EvaluationReport(evaluation=evaluation, decision=gate.decide(evaluation))
         return ReinforcedFinding(sides=sides, reports=reports)
 
 
@@ -234,7 +231,7 @@ class PlannerOptimizer:
         phase, made = self._phase, self.made
         if not phase.config.evaluate:
             return Unproven("not examined, so not proven")
-        tasks = [Task(id=id, question=text) for id, text in phase.environment.held_out]
+        tasks = phase.environment.held_out
         subject = Subject(
             candidate=candidate.id,
             baseline=f"supervised, {', '.join(phase.environment.planner.model.models.names)}",
@@ -282,7 +279,7 @@ class ReinforcedFinding:
     @classmethod
     def restored(cls, record: Mapping[str, Any]) -> "ReinforcedFinding":
         """The finding, of what is kept of it against any one rival."""
-        sides = {name: PlanSide(**{**side, "utilities": tuple(side["utilities"])}) for name, side in record["sides"].items()}
+        sides = {name: PlanSide.restored(side) for name, side in record["sides"].items()}
         return cls(
             sides=sides, reports={rival: EvaluationReport.restored(report) for rival, report in record["rivals"].items()}
         )
@@ -347,7 +344,7 @@ class Compared:
         return {
             "passed": self.passed,
             "reason": self.reason,
-            **{name: found[name] for name in (*names, "contaminated")},
+            **{name: found[name] for name in (*names, "contaminated", "guardrails")},
             "candidate": self.candidate,
             "baseline": self.baseline,
             "refused": self.refused,
@@ -438,14 +435,14 @@ class LiveExamination:
         Args:
             id: Of the command; part of the evaluation's.
         """
-        tasks = [Task(id=each.id, question=each.text) for each in self.asked]
+        tasks = [each.task for each in self.asked]
 
         def measure(look: Look) -> Compared:
             asked = [self.asked[row] for row in look.rows(tasks)]
             now, refused = self._side(candidate.make, asked)
             before, _ = self._side(baseline.make, asked)
-            pairs = compared([each.id for each in asked], before.utilities, now.utilities, self.utility)
-            evaluation = look.at(pairs)
+            took = before.taken, now.taken
+            evaluation = look.at(compared(look.tasks, before.utilities, now.utilities, self.utility, took))
             report = EvaluationReport(evaluation=evaluation, decision=self.gate.decide(evaluation))
             return Compared(report=report, candidate=now.json(), baseline=before.json(), refused=refused)
 
@@ -463,6 +460,7 @@ class LiveExamination:
             success=sum(result.success is True for result in done) / max(1, len(results)),
             cost=average([result.total_cost for result in done]),
             seconds=average([result.critical_path_seconds for result in done]),
+            taken=tuple(dict.fromkeys(METRICS, 0.0) if result is None else taken(result) for result in results),
         )
         return side, len(results) - len(done)
 

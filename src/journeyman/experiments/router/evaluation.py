@@ -9,7 +9,7 @@ so there the utility is what was saved, and quality has a gate of its own.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -282,7 +282,9 @@ class RouterEvaluation:
 
     @property
     def reason(self) -> str:
-        return self.report.reason
+        """The gate's sentence, and in which unit its gain is: beside it `gain` is in successes."""
+        unit = "" if self.span == 1.0 else f" (in scores, of which 1 is {self.span:.3g} successes)"
+        return f"{self.report.reason}{unit}"
 
     def record(self) -> dict[str, Any]:
         """As it is kept: with each request's scores."""
@@ -308,7 +310,7 @@ class RouterEvaluation:
             "low": low,
             "high": high,
             "passed": self.report.passed,
-            "reason": self.report.reason,
+            "reason": self.reason,
             "span": self.span,
             "sides": {name: {key: getattr(side, key) for key in RoutingSide.__slots__} for name, side in self.sides.items()},
             "ece": self.ece,
@@ -336,21 +338,8 @@ def prove(
     utilities = Utilities.of(table, objective, most)
     single = table.workers.index(best)
     mine, other = _taken(utilities.values, chosen), utilities.values[:, single]
-    scored = [
-        (id, utilities.score(float(a)), utilities.score(float(b))) for id, a, b in zip(table.ids, mine, other, strict=True)
-    ]
-    evaluation = look.at(
-        pair(
-            (
-                Result(task_id=id, score=was, metrics=took)
-                for (id, _, was), took in zip(scored, _took(table, single), strict=True)
-            ),
-            (
-                Result(task_id=id, score=now, metrics=took)
-                for (id, now, _), took in zip(scored, _took(table, chosen), strict=True)
-            ),
-        )
-    )
+    was, now = ([utilities.score(float(value)) for value in side] for side in (other, mine))
+    evaluation = look.at(pair(_results(table, was, _took(table, single)), _results(table, now, _took(table, chosen))))
     strict = replace(gate, min_gain=gate.min_gain / utilities.span)
     decision = strict.decide(evaluation)
     if decision.passed and objective.min_quality is not None:
@@ -377,6 +366,13 @@ def prove(
     )
 
 
+def _results(table: Table, scores: Sequence[float | None], took: Sequence[Mapping[str, float]]) -> list[Result]:
+    return [
+        Result(task_id=task.id, score=score, cluster=task.cluster, metrics=metrics)
+        for task, score, metrics in zip(table.tasks, scores, took, strict=True)
+    ]
+
+
 def _took(table: Table, chosen: NDArray[np.int64] | int) -> list[dict[str, float]]:
     """What is known of cost and time of each request under these choices."""
     columns = np.broadcast_to(chosen, len(table))
@@ -389,8 +385,8 @@ def _quality_kept(
 ) -> Decision | None:
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
-    sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
-    decision = replace(gate, min_gain=-MARGIN, guardrails=()).decide(look.at(pair(sides[0], sides[1])))
+    before, now = (_results(table, [_none(value) for value in side], [{}] * len(table)) for side in (other, mine))
+    decision = replace(gate, min_gain=-MARGIN, guardrails=()).decide(look.at(pair(before, now)))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 

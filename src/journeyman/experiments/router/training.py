@@ -13,7 +13,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.core.release import Stage
-from journeyman.core.task import Task, content, fingerprints
+from journeyman.core.task import fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
@@ -249,11 +249,6 @@ def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objec
     return compare(rows.answered, complete, forecasts, objective)
 
 
-def tasks_of(table: Table) -> list[Task]:
-    """The requests as an examination knows them: by their content."""
-    return [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
-
-
 def examine(
     policy: Policy, held_out: tuple[Table, Vectors], gate: BetterOnHeldOut, evaluator: HeldOutEvaluator, name: str
 ) -> RouterEvaluation:
@@ -267,7 +262,7 @@ def examine(
         InputError: All of the requests were learned from.
     """
     table, vectors = held_out
-    tasks = tasks_of(table)
+    tasks = table.tasks
 
     def measure(look: Look) -> RouterEvaluation:
         rows = look.rows(tasks)

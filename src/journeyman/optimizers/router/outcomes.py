@@ -19,7 +19,7 @@ import numpy as np
 
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.policy import Card, Ending, Outcome
-from journeyman.core.task import Split
+from journeyman.core.task import Split, is_name
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.io.files import read_text
 from journeyman.models import pricing
@@ -126,6 +126,7 @@ def table(
         errors=errors,
         malformed=malformed,
         splits=tuple(row.split for row in rows) if any(row.split for row in rows) else (),
+        clusters=tuple(row.cluster for row in rows) if any(row.cluster for row in rows) else (),
     )
 
 
@@ -171,12 +172,16 @@ def _row(line: Mapping[str, Any]) -> OutcomeRow:
     split = _SPLITS.get(split, split)
     if split and split not in tuple(Split):
         raise _Unusable(f"split is {split!r}, and must be train, validation or held_out")
+    cluster = line.get("cluster")
+    if cluster is not None and not is_name(cluster):
+        raise _Unusable(f"cluster is {cluster!r}, and must be a text or a number")
     return OutcomeRow(
         id=id,
         request=request,
         type=_text(line, _TYPE) or _prefix(line) or "general",
         outcomes=outcomes,
         split=split,
+        cluster="" if cluster is None else str(cluster),
         propensity=_number(line, "propensity", low=0, high=1) if "model" in line else None,
     )
 
@@ -263,6 +268,7 @@ def _together(found: Sequence[_Answer]) -> tuple[OutcomeRow, ...]:
     for answer in found:
         texts.setdefault(answer.row.id, set()).update({answer.row.request} - {""})
     merged: dict[tuple[str, str], _Same] = {}
+    clusters: dict[tuple[str, str], str] = {}
     for answer in found:
         row = answer.row
         if not row.request and len(texts[row.id]) != 1:
@@ -270,6 +276,9 @@ def _together(found: Sequence[_Answer]) -> tuple[OutcomeRow, ...]:
             answer.complain(f"no request, and {known}: {row.id!r}")
             continue
         text = row.request or next(iter(texts[row.id]))
+        if row.cluster and clusters.setdefault((row.id, text), row.cluster) != row.cluster:
+            answer.complain(f"the request is of cluster {clusters[row.id, text]} and of {row.cluster}; it is of one")
+            continue
         merged.setdefault((row.id, text), _Same()).add(replace(row, request=text))
     return tuple(_named(row for same in merged.values() for row in same.rows))
 
@@ -290,8 +299,9 @@ class _Same:
             self.rows.append(row)
             return
         old = self.rows[at]
+        said = {name: getattr(old, name) or getattr(row, name) for name in ("split", "cluster")}
         # A propensity belongs to one decision alone.
-        self.rows[at] = replace(old, outcomes={**old.outcomes, **row.outcomes}, split=old.split or row.split, propensity=None)
+        self.rows[at] = replace(old, outcomes={**old.outcomes, **row.outcomes}, propensity=None, **said)
 
 
 def _named(rows: Iterable[OutcomeRow]) -> Iterator[OutcomeRow]:

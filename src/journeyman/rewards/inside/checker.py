@@ -148,7 +148,8 @@ def run_pytest(checker: Checker, file: str) -> str:
     import pytest
 
     counted = _Counted(checker)
-    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={Path.cwd()}", file]
+    # Without the last pytest looks through the folders above, and where walls keep it from these it finds no test at all.
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={Path.cwd()}", f"--confcutdir={Path.cwd()}", file]
     code = pytest.main(options, plugins=[counted])
     report = {"tests": counted.tests, "passed": counted.passed if code == 0 else min(counted.passed, counted.tests - 1)}
     told = {"failures": counted.failures, "could_not_cross": checker.could_not_cross, "unclear": counted.unclear}

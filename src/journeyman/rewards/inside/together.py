@@ -64,6 +64,8 @@ def run(report: Callable[[str], object], file: str, modules: Sequence[str], conf
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     outcomes = _Outcomes()
     # Whatever shows the source of a failure parses it anew, which code that has used up the stack once can make impossible.
-    options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
+    options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
+    # Without the last pytest looks through the folders above, and where walls keep it from these it finds no test at all.
+    options += [f"--rootdir={here}", f"--confcutdir={here}"]
     pytest.main([*options, *([] if conftest else ["--noconftest"]), file], plugins=[outcomes])
     report(json.dumps({"became": outcomes.became, "why": outcomes.why}))
