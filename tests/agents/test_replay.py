@@ -2,9 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -275,6 +278,49 @@ def test_a_busy_server_is_asked_again() -> None:
             return steps
 
         assert len(asyncio.run(ask())) == 2
+
+
+@contextmanager
+def hanging_up(answers: int) -> Iterator[str]:
+    """The base URL of a server that promises to keep each connection, and closes it after so many answers."""
+    body = json.dumps(ANSWERS[Dialect.CHAT]).encode()
+
+    class Closing(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        served = 0
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            if self.served < answers:
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            self.served += 1
+            self.close_connection = self.served > answers
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_closes_a_kept_connection_is_asked_again() -> None:
+    async def ask(url: str) -> list[Any]:
+        served = RecordedServer(patience=RetryPolicy(first_wait=0.01))
+        found = [await served(_request(url), ()) for _ in range(3)]
+        await served.close()
+        return found
+
+    with hanging_up(1) as url:
+        assert [len(steps) for steps in asyncio.run(ask(url))] == [2, 2, 2]
 
 
 def test_the_limit_on_calls_is_never_exceeded_by_one() -> None:
