@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_from_traces                       # the eight shops, the embedded model behind a real gateway
     python -m benchmarks.bench_from_traces --model known oslo    # a clerk that is right at once: the way alone, in a minute
-    python -m benchmarks.bench_from_traces --wire stream,messages,responses,otlp oslo lima    # as other clients come
+    python -m benchmarks.bench_from_traces --wire stream,messages,responses,otlp lima    # as other clients come
 
 Each shop: `journeyman serve` before a clerk, 300 orders of 25 customers by a stock client whose tool is the shop's API,
 `journeyman train playbook --from traces`, and, where it is checked, a release to all new sessions and 60 more orders: how many
@@ -38,10 +38,11 @@ def main() -> int:
     parser.add_argument("shops", nargs="*", default=[], metavar="SHOP")
     parser.add_argument("--model", default="embedded", help="the clerk: embedded, embedded:small or known")
     parser.add_argument("--orders", type=int, default=300)
+    parser.add_argument("--customers", type=int, default=25)
     parser.add_argument("--wire", default="chat", help="chat, stream, messages, responses or otlp; several with commas")
     given = parser.parse_args()
     wires = given.wire.split(",")
-    print(f"{given.model} behind a gateway, {given.orders} orders of 25 customers", flush=True)
+    print(f"{given.model} behind a gateway, {given.orders} orders of {given.customers} customers", flush=True)
     print(
         f"{'wire':>9} {'shop':>6} {'live':>6} {'rules':>6} {'held':>5} {'verdict':>15} {'examined':>9} {'truth':>6} "
         f"{'calls':>6} {'CPU':>6} {'clerk':>6}  what was learned",
@@ -51,7 +52,7 @@ def main() -> int:
     for shop in shops:
         for wire in wires:
             with tempfile.TemporaryDirectory() as folder, clerk(given.model) as up:
-                row = one(Path(folder), up, shop, given.orders, wire)
+                row = one(Path(folder), up, shop, given.orders, wire, given.customers)
             good += row["verdict"] == "checked" and row["truth"] >= BAR
             print(
                 f"{wire:>9} {shop:>6} {row['live']:>6.1%} {len(row['rules']):>6} {row['held']:>5} {row['verdict']:>15} "
@@ -65,10 +66,10 @@ def main() -> int:
     return 0 if good == len(shops) * len(wires) else 1
 
 
-def one(folder: Path, up: str, shop: str, count: int, wire: str) -> dict[str, Any]:
+def one(folder: Path, up: str, shop: str, count: int, wire: str, customers: int) -> dict[str, Any]:
     tasks = orders(shop, count + 60)
     with served(folder, "--upstream", up if wire == "messages" else f"{up}/v1", "--no-pages") as (url, process):
-        live = visits(url, shop, tasks[:count], wire=wire, server=up)
+        live = visits(url, shop, tasks[:count], wire=wire, customers=customers, server=up)
         until(lambda: recorded(folder) >= count, 60)
         time.sleep(3)
         before, clerks = cpu(), cpu_of(up)
@@ -82,7 +83,7 @@ def one(folder: Path, up: str, shop: str, count: int, wire: str) -> dict[str, An
             run(folder, "releases", "start", slot["candidate"], *about)
             time.sleep(4)
             later = "chat" if wire == "otlp" else wire
-            taken = visits(url, shop, tasks[count:], wire=later, first=count)
+            taken = visits(url, shop, tasks[count:], wire=later, customers=customers, first=count)
             truth = sum(taken) / len(taken)
         stopped(process)
     return {

@@ -6,7 +6,7 @@ It comes to the gateway by one of four wires, or asks its model itself and repor
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import anthropic
@@ -14,6 +14,7 @@ import openai
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Tracer
 
 from journeyman.core.task import Split, Task
 from journeyman.tasks import desk
@@ -116,11 +117,8 @@ def responses(url: str, task: Task, labels: Mapping[str, str], customer: str, an
     return result.startswith("OK")
 
 
-def otlp(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers, *, server: str) -> bool:
-    """The same of an instrumented agent, which asks the model's server itself."""
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{url}/v1/traces")))
-    tracer = provider.get_tracer("its-own")
+def otlp(tracer: Tracer, url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:
+    """The same of an instrumented agent, which asks the model's server at the URL itself."""
     tools: Any = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
     shared = {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk", "gen_ai.tool.definitions": json.dumps(tools),
@@ -133,7 +131,7 @@ def otlp(url: str, task: Task, labels: Mapping[str, str], customer: str, answers
     }  # fmt: skip
     heard = [{"role": "user", "parts": [{"type": "text", "content": task.question}]}]
     with (
-        openai.OpenAI(base_url=f"{server}/v1", api_key="key", max_retries=0) as client,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client,
         tracer.start_as_current_span("invoke_agent desk", attributes=about),
     ):
         with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
@@ -155,8 +153,26 @@ def otlp(url: str, task: Task, labels: Mapping[str, str], customer: str, answers
                 said = [{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}]
                 span.set_attribute("gen_ai.input.messages", json.dumps(more))
                 span.set_attribute("gen_ai.output.messages", json.dumps(said))
-    provider.shutdown()
     return result.startswith("OK")
+
+
+@contextmanager
+def reporting(gateway: str, server: str) -> Iterator[Visit]:
+    """Visits of an instrumented agent, all of which are reported when this ends."""
+    provider = TracerProvider()
+    # A busy machine is slow, and nothing may be lost of it.
+    exporter = OTLPSpanExporter(endpoint=f"{gateway}/v1/traces", timeout=60)
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_export_batch_size=64))
+    tracer = provider.get_tracer("its-own")
+
+    def visit(_: str, *told: Any) -> bool:
+        return otlp(tracer, server, *told)
+
+    try:
+        yield visit
+    finally:
+        provider.force_flush(120_000)
+        provider.shutdown()
 
 
 WIRES: Mapping[str, Visit] = {"chat": chat, "stream": stream, "messages": messages, "responses": responses}
@@ -179,7 +195,6 @@ def visits(
     Args:
         server: That of the model, for an agent that does not go through the gateway (`otlp`).
     """
-    visit = partial(otlp, server=server) if wire == "otlp" else WIRES[wire]
 
     def one(place: int) -> bool:
         labels = {
@@ -189,7 +204,8 @@ def visits(
         }
         return visit(url, tasks[place], labels, f"customer-{(first + place) % customers}", answers)
 
-    return list(_in_order(one, len(tasks), together))
+    with reporting(url, server) if wire == "otlp" else nullcontext(WIRES[wire]) as visit:
+        return list(_in_order(one, len(tasks), together))
 
 
 def _in_order(one: Callable[[int], bool], count: int, together: int) -> Iterator[bool]:
