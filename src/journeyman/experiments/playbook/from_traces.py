@@ -24,7 +24,7 @@ from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
-from journeyman.core.trace import Trace
+from journeyman.core.trace import OWN_AGENT, Trace
 from journeyman.experiments import settings, wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
@@ -111,7 +111,7 @@ def gather(traces: Iterator[Trace]) -> list[Gathered]:
 
 
 def _left_out(trace: Trace) -> str:
-    if trace.source == "run":
+    if trace.source == "run" or trace.agent == OWN_AGENT:
         return OWN_RUNS
     if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
         return "attempts at tasks that are to be examined on"
@@ -372,7 +372,8 @@ class _SlotTraining:
     async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
         """Put the evidence into words, and merge it into the playbook's file."""
         asked = self.prepared.asked(self.config.min_principals)
-        self.watcher.stage(f"{len(asked)} of {len(self.prepared.groups)} groups of evidence are put into words")
+        groups = counted(len(self.prepared.groups), "group")
+        self.watcher.stage(f"{len(asked)} of {groups} of evidence {'is' if len(asked) == 1 else 'are'} put into words")
         reflector = _reflector(self.config, self.budget)
         try:
             tools = LearnTools(
@@ -405,7 +406,8 @@ class _SlotTraining:
         if word.verdict is not GateVerdict.UNEXAMINED and not self._may_tell_now(word):
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
-        self.watcher.stage("asking later requests again, as they were and with what was learned")
+        later = counted(len(self.prepared.tasks.tasks), "later request")
+        self.watcher.stage(f"asking {later} again, as they were and with what was learned")
         ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
         try:
             looking = examination.Examination(
@@ -444,14 +446,15 @@ class _SlotTraining:
 
     def _written(self, iteration: Iteration) -> SlotResult:
         learned = self.learned
+        outcomes = learned.outcomes if learned else ()
         return SlotResult(
             prepared=self.prepared,
             playbook=self.playbook,
             path=str(self.path),
             candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
-            reason=_nothing(self.prepared, self.config) if iteration.finding is None else iteration.reason,
-            outcomes=learned.outcomes if learned else (),
+            reason=_nothing(self.prepared, self.config, outcomes) if iteration.finding is None else iteration.reason,
+            outcomes=outcomes,
             refused=learned.refused if learned else {},
             examination=self.report.json() if self.report else None,
             run_id=self.run.id,
@@ -467,13 +470,17 @@ def _learned_as(slot: TrafficSlot, groups: Sequence[EvidenceGroup], config: Trac
     return f"traces-{_name(slot)}-{blake2b(said.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
 
 
-def _nothing(prepared: Prepared, config: TracesConfig) -> str:
+def _nothing(prepared: Prepared, config: TracesConfig, outcomes: Sequence[GroupOutcome]) -> str:
     """Why nothing new was learned, in one sentence."""
     groups, attempts = prepared.groups, prepared.gathered.attempts
     if not groups:
         return "nothing was learned: no tool refused a call, and no person corrected an answer"
-    if prepared.asked(config.min_principals):
-        return "nothing was learned: no rule is new"
+    if asked := {group.id for group in prepared.asked(config.min_principals)}:
+        why = [each.left_out for each in outcomes if each.group.id in asked and each.left_out]
+        if len(why) == len(asked):
+            return f"nothing was learned: {why[0]}"
+        drawn = any(each.drafts or each.refused for each in outcomes)
+        return f"nothing was learned: {'no rule is new' if drawn else 'the reflector drew no rule from what is there'}"
     refused = [member for group in groups if group.kind is GroupKind.REJECTED for member in group.members]
     if refused and all(group.is_flake for group in groups):
         again = sum(member.is_flake for member in refused)
