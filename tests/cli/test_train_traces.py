@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.core.trace import OWN_AGENT, ToolCall, Trace
+from journeyman.core.trace import OWN_AGENT, Message, ModelCall, ToolCall, Trace
 from journeyman.models import KEY
 from journeyman.models.base import Dialect, ModelRequest, Reply
 from journeyman.stores import open_traces
@@ -77,6 +77,48 @@ def test_where_no_rule_was_drawn_it_does_not_say_that_none_is_new(capsys: pytest
     keep([in_prose(trace) for trace in recorded("oslo", 0, 60)])
     assert main([*COMMAND, "--reflector-model", CLERK, "--no-evaluate"]) == 0
     assert "nothing was learned: the reflector drew no rule from what is there" in capsys.readouterr().out
+
+
+def test_where_the_recorded_model_is_served_no_more_it_says_so_before_it_asks_and_names_no_other_by_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keep([elsewhere(trace, "http://127.0.0.1:9/v1") for trace in recorded("oslo", 0, 120)])
+    assert main(COMMAND) == 2
+    said = capsys.readouterr().err
+    assert "nobody listens at http://127.0.0.1:9/v1 (" in said
+    assert "name a model with --model" in said
+    assert "Traceback" not in said
+
+
+def test_where_it_is_not_recorded_who_answered_a_model_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    keep(recorded("oslo", 0, 120))
+    assert main(COMMAND) == 2
+    assert "it is not recorded who answered these requests; " in capsys.readouterr().err
+
+
+def elsewhere(trace: Trace, url: str) -> Trace:
+    """The same, of another server."""
+    asked, *others = trace.steps
+    assert isinstance(asked, ModelCall)
+    return replace(trace, steps=(replace(asked, raw={**asked.raw, "base_url": url}), *others))
+
+
+def test_requests_with_pictures_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(trace: Trace) -> Trace:
+        asked, *others = trace.steps
+        assert isinstance(asked, ModelCall)
+        messages = (*asked.messages, Message(role="user", text="[image/png, 3 kB]"))
+        return replace(trace, steps=(replace(asked, messages=messages), *others))
+
+    keep([shown(trace) for trace in recorded("oslo", 0, 120)])
+    assert main([*COMMAND, "--dry-run"]) == 0
+    assert "27 requests with pictures, sounds or files, which are left out)" in capsys.readouterr().out
+
+
+def test_tasks_of_no_traces_are_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dataset", "from-traces", "--output", "tasks.jsonl"]) == 2
+    assert "there are no traces in that time; journeyman serve records some" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
 
 
 class Useless:

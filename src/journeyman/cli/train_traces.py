@@ -153,8 +153,9 @@ def _sides(prepared: "Prepared") -> str:
     split = prepared.split
     if not split.examine:
         return f"all of them are learned from; {split.leak}"
-    kinds = ", ".join(f"{count} {kind}" for kind, count in prepared.tasks.kinds.items())
-    said = f"{len(split.learn)} are learned from, and {len(split.examine)} later ones examined on ({kinds or 'none can be'})"
+    kinds = [f"{count} {kind}" for kind, count in prepared.tasks.kinds.items()]
+    kinds += [f"{count} {why}, which are left out" for why, count in prepared.tasks.left_out.items()]
+    said = f"{len(split.learn)} are learned from, and {len(split.examine)} later ones examined on ({', '.join(kinds)})"
     if not split.dropped:
         return said
     return f"{said}; {split.dropped} are left out, so that no request, customer or session is on both sides"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from journeyman import models
 from journeyman.agents.replay import CallBudget, WithinBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, ModelError
 from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
@@ -35,6 +35,7 @@ from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, exc
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import check_writable, locked
+from journeyman.io.http_client import Unreachable, probe
 from journeyman.models import KEY, embedders
 from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
 from journeyman.models.embedders import Cached
@@ -61,6 +62,10 @@ from journeyman.tracing.twins import TwinSplit, split_by_time
 
 log = logging.getLogger(__name__)
 
+NO_TRACES = (
+    "there are no traces in that time; journeyman serve records some, journeyman collect brings in files, and "
+    "--last or --since looks further back"
+)
 NO_CONTENT = "traces of which no words were kept"
 BEFORE_A_CHANGE = "from before a tool changed what it takes"
 OWN_RUNS = "attempts of Journeyman's own runs"
@@ -272,10 +277,7 @@ class TracesTrainer:
         with open_traces(self.config.store, make=False) as store:
             found = gather(store.traces(self.query))
         if not found:
-            raise InputError(
-                "there are no traces in that time; journeyman serve records some, journeyman collect brings in files, and "
-                "--last or --since looks further back"
-            )
+            raise InputError(NO_TRACES)
         usable = [each for each in found if each.attempts]
         if not usable:
             left_out = sum((Counter(each.left_out) for each in found), Counter[str]())
@@ -407,6 +409,7 @@ class _SlotTraining:
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
         later = counted(len(self.prepared.tasks.tasks), "later request")
+        _check_answered(self.prepared.tasks, self.config, self.path)
         self.watcher.stage(f"asking {later} again, as they were and with what was learned")
         ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
         try:
@@ -460,6 +463,31 @@ class _SlotTraining:
             run_id=self.run.id,
             calls=self.budget.calls,
             cost=None if self.budget.unpriced else self.budget.cost,
+        )
+
+
+def _check_answered(tasks: DrawnTasks, config: TracesConfig, path: Path) -> None:
+    """Find out whether anybody is there to answer requests again, before all of them are asked in vain.
+
+    Raises:
+        ModelError: Nobody is: another model would be another examination, and has to be named.
+    """
+    if config.generator_model:
+        wiring.check(config.generator_model)
+        return
+    gone = dict[str, str]()
+    for url, model in {each.request.base_url: each.request.model for each in tasks.tasks}.items():
+        try:
+            if url:
+                probe(url)
+                return
+            gone[url] = "it is not recorded who answered these requests"
+        except Unreachable as error:
+            gone[url] = f"nobody listens at {url} ({error}), where {model} answered these requests"
+    if gone:
+        raise ModelError(
+            f"{next(iter(gone.values()))}; start it, name a model with --model, or do without an examination (--no-evaluate). "
+            f"What was learned is in {path}, and is not asked for again"
         )
 
 
