@@ -1,6 +1,7 @@
 """What `journeyman train playbook --from traces` says to somebody who uses it for the first time."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,14 @@ def test_tasks_of_no_traces_are_no_file(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["dataset", "from-traces", "--output", "tasks.jsonl"]) == 2
     assert "there are no traces in that time; journeyman serve records some" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
+
+
+def test_a_reflector_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    keep(recorded("oslo", 0, 60))
+    began = time.monotonic()
+    assert main([*COMMAND, "--reflector-model", "openai:m@http://127.0.0.1:9/v1", "--no-evaluate"]) == 0
+    assert "nothing was learned: not put into words: nobody listens at http://127.0.0.1:9/v1" in capsys.readouterr().out
+    assert time.monotonic() - began < 20
 
 
 class Useless:

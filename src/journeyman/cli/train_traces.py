@@ -87,7 +87,7 @@ class _TracesScreen(Screen):
 
 
 def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.playbook import from_traces
+    from journeyman.experiments.playbook.trace_reflector import reflector_name
 
     slots = []
     for each in prepared:
@@ -102,7 +102,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
             "groups_worded": len(groups),
             "examined": {"attempts": len(each.split.examine), "dropped": each.split.dropped, **each.tasks.kinds},
             "leak": each.split.leak,
-            "reflector": from_traces.reflector_name(config) or "template",
+            "reflector": reflector_name(config) or "template",
             "calls": calls,
         }
         slots.append(told)
@@ -116,7 +116,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
 def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]:
     """How many calls a run takes at most, by who is asked."""
     from journeyman.experiments.playbook.examination import ExaminationConfig
-    from journeyman.experiments.playbook.from_traces import reflector_name
+    from journeyman.experiments.playbook.trace_reflector import reflector_name
     from journeyman.optimizers.playbook.from_traces import asked_about
     from journeyman.optimizers.playbook.group_reflector import calls_needed
 

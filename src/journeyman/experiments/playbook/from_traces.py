@@ -6,7 +6,6 @@ playbook; the later ones are asked again with it and without it, by model calls 
 """
 
 import logging
-import os
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from journeyman import models
-from journeyman.agents.replay import CallBudget, WithinBudget
+from journeyman.agents.replay import CallBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.format import counted
@@ -32,12 +30,12 @@ from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import examination
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
+from journeyman.experiments.playbook.trace_reflector import connect_reflector, reflector_name
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import check_writable, locked
 from journeyman.io.http_client import Unreachable, probe
-from journeyman.models import KEY, embedders
-from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
+from journeyman.models import embedders
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
@@ -376,7 +374,7 @@ class _SlotTraining:
         asked = self.prepared.asked(self.config.min_principals)
         groups = counted(len(self.prepared.groups), "group")
         self.watcher.stage(f"{len(asked)} of {groups} of evidence {'is' if len(asked) == 1 else 'are'} put into words")
-        reflector = _reflector(self.config, self.budget)
+        reflector = connect_reflector(self.config, self.budget)
         try:
             tools = LearnTools(
                 reflector=reflector,
@@ -538,47 +536,3 @@ def production_playbook(store: Store, url: str, slot: TrafficSlot) -> Playbook:
     if candidate is None or candidate.kind is not Kind.PLAYBOOK:
         return Playbook()
     return files.loads(candidate.body, f"the playbook in production of {slot}")
-
-
-DEFAULT_REFLECTOR = "openai:gpt-5-nano"
-
-
-def reflector_name(config: TracesConfig) -> str:
-    """Who puts evidence into words: whom the settings name, else a small model where there is a key for it. Empty for nobody:
-    then templates do."""
-    named = config.reflector_model or config.generator_model
-    return named or (DEFAULT_REFLECTOR if os.environ.get(KEY) else "")
-
-
-class _Late:
-    """The embedded model, loaded when it is first asked: that takes seconds, and most runs have no news. Implements `Model`."""
-
-    dialect: Dialect = "terse"
-    deterministic = True
-
-    def __init__(self, name: str) -> None:
-        parsed = models.parse(name)
-        self.name = f"{parsed.kind}:{parsed.rest or 'base'}"
-        self._model: Model | None = None
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        self._model = self._model or wiring.connect(self.name)
-        return await self._model.complete(request)
-
-    async def close(self) -> None:
-        if self._model is not None:
-            await self._model.close()
-
-
-def _reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
-    name = reflector_name(config)
-    if not name:
-        return None
-    if models.parse(name).kind == "embedded":
-        return WithinBudget(_Late(name), budget)
-    client = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
-    if isinstance(client, Limited):
-        # What a busy server is asked again is another call.
-        client.model = WithinBudget(client.model, budget)
-        return client
-    return WithinBudget(client, budget)
