@@ -74,6 +74,18 @@ def test_a_reflector_whose_answers_are_of_no_use_is_named_as_the_cause(capsys: p
     assert "nothing was learned: not put into words: " in capsys.readouterr().out
 
 
+def test_where_every_rule_waits_for_a_person_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def nameless(trace: Trace) -> Trace:
+        asked, *others = trace.steps
+        return replace(trace, session=trace.id, steps=(replace(asked, raw={**asked.raw, "request": {}}), *others))
+
+    keep([nameless(trace) for trace in recorded("oslo", 0, 60)])
+    assert main([*COMMAND, "--reflector-model", CLERK, "--no-evaluate"]) == 0
+    said = capsys.readouterr().out
+    assert "unexamined: nothing may be shown before a person has approved it: every rule that was drawn is held" in said
+    assert "Approve one that is held: journeyman playbook approve playbooks/desk-oslo.json b-" in said
+
+
 def test_where_no_rule_was_drawn_it_does_not_say_that_none_is_new(capsys: pytest.CaptureFixture[str]) -> None:
     keep([in_prose(trace) for trace in recorded("oslo", 0, 60)])
     assert main([*COMMAND, "--reflector-model", CLERK, "--no-evaluate"]) == 0

@@ -505,7 +505,10 @@ def _nothing(prepared: Prepared, config: TracesConfig, outcomes: Sequence[GroupO
         why = [each.left_out for each in outcomes if each.group.id in asked and each.left_out]
         if len(why) == len(asked):
             return f"nothing was learned: {why[0]}"
-        drawn = any(each.drafts or each.refused for each in outcomes)
+        drafts = [draft for each in outcomes for draft in each.drafts]
+        if drafts and all(draft.held for draft in drafts):
+            return "nothing may be shown before a person has approved it: every rule that was drawn is held"
+        drawn = drafts or any(each.refused for each in outcomes)
         return f"nothing was learned: {'no rule is new' if drawn else 'the reflector drew no rule from what is there'}"
     refused = [member for group in groups if group.kind is GroupKind.REJECTED for member in group.members]
     if refused and all(group.is_flake for group in groups):
