@@ -17,7 +17,7 @@ from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, Recorde
 from journeyman.agents.splice import RequestBody
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet
-from journeyman.core.trace import ToolCall, Trace
+from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.experiments.playbook.recorded_tasks import draw
 from journeyman.io.retry import RetryPolicy
 from journeyman.models.scripted import Scripted
@@ -214,6 +214,25 @@ def test_answers_of_another_arm_and_of_held_out_tasks_are_left_out_and_counted()
     drawn = draw([evidence_of(each) for each in (canary, production, held_out)])
     assert len(drawn.tasks) == 1
     assert sum(drawn.left_out.values()) == 2
+
+
+@pytest.mark.parametrize(("said", "kind"), [("Send mugs to Oslo", TaskKind.CALL), (f"Send mugs. {REFUSAL}", TaskKind.FORM)])
+def test_what_a_refusal_echoes_of_the_customer_does_not_say_what_would_be_right(said: str, kind: TaskKind) -> None:
+    asked = ModelCall(
+        id="m0", model="m", prompt=said, reply="", messages=(Message(role="user", text=said),),
+        raw={"dialect": Dialect.CHAT, "request": {"tools": ["order"]}, "tools": json.dumps([CHAT_TOOL])},
+    )  # fmt: skip
+    used = ToolCall(
+        id="t0",
+        parent="m0",
+        tool="order",
+        arguments=json.dumps(ARGUMENTS),
+        ok=False,
+        result=f"Error: not understood: {REFUSAL}",
+    )
+    trace = Trace(id="v", task_id="", candidate_id="base", started_at=datetime(2026, 1, 1, tzinfo=UTC), steps=(asked, used))
+    (task,) = draw([evidence_of(trace)]).tasks
+    assert task.kind is kind
 
 
 def test_no_tool_is_executed_whatever_the_model_asks_for() -> None:
