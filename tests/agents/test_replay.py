@@ -2,9 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, Recorde
 from journeyman.agents.splice import RequestBody
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet
-from journeyman.core.trace import ToolCall, Trace
+from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.experiments.playbook.recorded_tasks import draw
 from journeyman.io.retry import RetryPolicy
 from journeyman.models.scripted import Scripted
@@ -213,6 +216,25 @@ def test_answers_of_another_arm_and_of_held_out_tasks_are_left_out_and_counted()
     assert sum(drawn.left_out.values()) == 2
 
 
+@pytest.mark.parametrize(("said", "kind"), [("Send mugs to Oslo", TaskKind.CALL), (f"Send mugs. {REFUSAL}", TaskKind.FORM)])
+def test_what_a_refusal_echoes_of_the_customer_does_not_say_what_would_be_right(said: str, kind: TaskKind) -> None:
+    asked = ModelCall(
+        id="m0", model="m", prompt=said, reply="", messages=(Message(role="user", text=said),),
+        raw={"dialect": Dialect.CHAT, "request": {"tools": ["order"]}, "tools": json.dumps([CHAT_TOOL])},
+    )  # fmt: skip
+    used = ToolCall(
+        id="t0",
+        parent="m0",
+        tool="order",
+        arguments=json.dumps(ARGUMENTS),
+        ok=False,
+        result=f"Error: not understood: {REFUSAL}",
+    )
+    trace = Trace(id="v", task_id="", candidate_id="base", started_at=datetime(2026, 1, 1, tzinfo=UTC), steps=(asked, used))
+    (task,) = draw([evidence_of(trace)]).tasks
+    assert task.kind is kind
+
+
 def test_no_tool_is_executed_whatever_the_model_asks_for() -> None:
     with upstream() as server:
         server.answer = lambda asked: ok(ANSWERS[next(d for d in ANSWERS if asked.path.endswith(Dialect(d).path))])
@@ -275,6 +297,49 @@ def test_a_busy_server_is_asked_again() -> None:
             return steps
 
         assert len(asyncio.run(ask())) == 2
+
+
+@contextmanager
+def hanging_up(answers: int) -> Iterator[str]:
+    """The base URL of a server that promises to keep each connection, and closes it after so many answers."""
+    body = json.dumps(ANSWERS[Dialect.CHAT]).encode()
+
+    class Closing(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        served = 0
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            if self.served < answers:
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            self.served += 1
+            self.close_connection = self.served > answers
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_closes_a_kept_connection_is_asked_again() -> None:
+    async def ask(url: str) -> list[Any]:
+        served = RecordedServer(patience=RetryPolicy(first_wait=0.01))
+        found = [await served(_request(url), ()) for _ in range(3)]
+        await served.close()
+        return found
+
+    with hanging_up(1) as url:
+        assert [len(steps) for steps in asyncio.run(ask(url))] == [2, 2, 2]
 
 
 def test_the_limit_on_calls_is_never_exceeded_by_one() -> None:

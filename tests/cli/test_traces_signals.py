@@ -58,6 +58,7 @@ def test_without_a_label_it_says_how_often_signals_fire_and_how_to_label(
     assert "tool_errors" in said.out
     assert "of no attempt is known whether it was right" in said.err
     assert "journeyman traces label --telling" in said.err
+    assert "What tools refused and took in the end teaches without one: journeyman train playbook --from traces" in said.err
 
 
 def test_with_labels_it_says_what_each_signal_is_worth_here(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

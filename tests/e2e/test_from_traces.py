@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from journeyman.core.task import Task
 from journeyman.experiments.playbook.from_traces import gather
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, evidence_groups
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores.traces import open_traces
 from tests.serving.gateway.test_process import served, stopped, until
 from tests.support.clerk import clerk
-from tests.support.desk_customers import NAMES, SCHEMA, SYSTEM, answer_of, orders, visits
+from tests.support.desk_customers import orders, visits
 
 pytestmark = pytest.mark.service
+
+RULES = {
+    "dates: day first, with dots", "prices: in cents", "address: call the field place", "cities: capital letters",
+    "rush: high or low",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +60,7 @@ def test_what_an_api_refused_becomes_rules_that_are_checked_and_served(tmp_path:
         assert slot["examination"]["candidate"] >= 0.95
         assert slot["calls"] <= slot["examined"]["attempts"] * 2 + planned["slots"][0]["calls"]["reflector"]
         rows = json.loads((tmp_path / slot["playbook_path"]).read_text())["bullets"]
-        assert {row["content"] for row in rows} == {
-            "dates: day first, with dots", "prices: in cents", "address: call the field place", "cities: capital letters",
-            "rush: high or low",
-        }  # fmt: skip
+        assert {row["content"] for row in rows} == RULES
         known = {trace.id for trace in gathered(tmp_path)}
         for row in rows:
             told = row["provenance"]
@@ -103,53 +100,34 @@ def told_by(groups: list[EvidenceGroup]) -> list[tuple[str, str, str, int, int]]
     return sorted((g.tool, g.argument, g.template, len(g.principals), len(g.members)) for g in groups)
 
 
-def reported(url: str, up: str, tasks: list[Task]) -> None:
-    """An instrumented agent, which does not go through the gateway."""
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{url}/v1/traces")))
-    tracer = provider.get_tracer("its-own")
-    tools: Any = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
-    for number, task in enumerate(tasks):
-        shared = {
-            "gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk", "gen_ai.tool.definitions": json.dumps(tools),
-            "user.id": f"customer-{number % 5}", "gen_ai.conversation.id": f"conversation-{number}",
-        }  # fmt: skip
-        heard = [{"role": "user", "parts": [{"type": "text", "content": task.question}]}]
-        with openai.OpenAI(base_url=f"{up}/v1", api_key="key", max_retries=0) as client:
-            about = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "desk", "journeyman.domain": "oslo"}
-            with tracer.start_as_current_span("invoke_agent desk", attributes=about):
-                with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
-                    messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
-                    completion = client.chat.completions.create(model="clerk", messages=messages, tools=tools)
-                    use: Any = next(iter(completion.choices[0].message.tool_calls or ()))
-                    arguments = json.loads(use.function.arguments)
-                    part = {"type": "tool_call", "id": use.id, "name": use.function.name, "arguments": arguments}
-                    asked = [{"role": "assistant", "parts": [part]}]
-                    span.set_attribute("gen_ai.input.messages", json.dumps(heard))
-                    span.set_attribute("gen_ai.output.messages", json.dumps(asked))
-                result = answer_of(task, use.function.name, arguments)
-                with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
-                    part = {"type": "tool_call_response", "id": use.id, "response": result}
-                    more = [*heard, *asked, {"role": "tool", "parts": [part]}]
-                    said = [{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}]
-                    span.set_attribute("gen_ai.input.messages", json.dumps(more))
-                    span.set_attribute("gen_ai.output.messages", json.dumps(said))
-    provider.shutdown()
+def recorded_by(wire: str, folder: Path, up: str) -> list[tuple[str, str, str, int, int]]:
+    """The evidence in 110 orders that came by a wire."""
+    folder.mkdir()
+    with served(folder, "--upstream", up if wire == "messages" else f"{up}/v1", "--no-pages") as (url, process):
+        visits(url, "oslo", orders("oslo", 110), wire=wire, customers=110, server=up)
+        assert until(lambda: sum(len(trace.calls) == 2 for trace in gathered(folder)) == 110, 60)
+        assert stopped(process) == 0
+    return told_by(groups_of(folder))
 
 
+@pytest.fixture(scope="module")
+def by_chat(up: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str, int, int]]:
+    found = recorded_by("chat", tmp_path_factory.mktemp("recorded") / "chat", up)
+    assert found
+    return found
+
+
+@pytest.mark.training
 @pytest.mark.parametrize("wire", ["stream", "messages", "responses", "otlp"])
-def test_every_wire_gives_the_same_evidence(tmp_path: Path, up: str, wire: str) -> None:
-    tasks = list(orders("oslo", 30))
-    found = {}
-    for each in ("chat", wire):
-        folder = tmp_path / each
-        folder.mkdir()
-        with served(folder, "--upstream", up if each == "messages" else f"{up}/v1", "--no-pages") as (url, process):
-            if each == "otlp":
-                reported(url, up, tasks)
-            else:
-                visits(url, "oslo", tasks, wire=each, customers=5)
-            assert stopped(process) == 0
-        found[each] = told_by(groups_of(folder))
-    assert found["chat"]
-    assert found[wire] == found["chat"]
+def test_every_wire_gives_the_same_evidence_and_rules_that_are_checked(
+    tmp_path: Path, up: str, by_chat: list[tuple[str, str, str, int, int]], wire: str
+) -> None:
+    folder = tmp_path / wire
+    assert recorded_by(wire, folder, up) == by_chat
+    # Nobody has seen who answers an agent that only reports.
+    named = ("--model", f"openai:clerk@{up}/v1") if wire == "otlp" else ()
+    more = ("--reflector-model", "embedded", "--no-leave-one-out", *named)
+    (slot,) = run(folder, "train", "playbook", "--from", "traces", *more)["slots"]
+    assert slot["verdict"] == "checked", slot["reason"]
+    rows = json.loads((folder / slot["playbook_path"]).read_text())["bullets"]
+    assert {row["content"] for row in rows} == RULES

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.trace import OWN_AGENT
 from journeyman.models import HOME, load
 from journeyman.models.base import ModelRequest, PromptMessage, Reply
 from journeyman.models.openai import Ollama, OpenAI
@@ -374,3 +375,11 @@ def test_a_server_far_away_for_which_no_key_is_named_says_where_to_name_it(monke
     with pytest.raises(ModelRefused, match="needs a key: set THEIR_KEY"):
         OpenAI("m", base_url="https://models.example.com/v1", key_env="THEIR_KEY")
     OpenAI("m", base_url="https://models.example.com/v1")
+
+
+async def test_a_gateway_is_told_that_these_calls_are_journeymans_own(server: LLMServer) -> None:
+    model = OpenAI("test-model", base_url=server.url, max_retries=0)
+    await model.complete(ask())
+    await model.close()
+    assert server.headers[0]["x-journeyman-agent"] == OWN_AGENT
+    assert server.headers[0]["x-journeyman-releases"] == "off"

@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -168,10 +169,16 @@ def _events(events: Sequence[tuple[str, Mapping[str, Any]]], *, done: bool) -> R
     return Response("".join(lines), media_type="text/event-stream")
 
 
+async def _used(_: Request) -> Response:
+    return JSONResponse(time.process_time())
+
+
 def app(model: Model) -> Starlette:
+    """`GET /cpu` says how many seconds of CPU it took so far."""
     clerk = Clerk(model)
     routes = (("chat/completions", clerk.chat), ("messages", clerk.messages), ("responses", clerk.responses))
-    return Starlette(routes=[Route(f"/v1/{path}", answer, methods=["POST"]) for path, answer in routes])
+    posted = [Route(f"/v1/{path}", answer, methods=["POST"]) for path, answer in routes]
+    return Starlette(routes=[*posted, Route("/cpu", _used)])
 
 
 @contextmanager

@@ -1,12 +1,20 @@
-"""Customers of the order desk: an agent with a stock client, whose tool is the shop's API, and what it refuses."""
+"""Customers of the order desk: an agent with a stock client, whose tool is the shop's API, and what it refuses.
+
+It comes to the gateway by one of four wires, or asks its model itself and reports by OpenTelemetry what it did.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import anthropic
 import openai
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Tracer
 
 from journeyman.core.task import Split, Task
 from journeyman.tasks import desk
@@ -109,6 +117,64 @@ def responses(url: str, task: Task, labels: Mapping[str, str], customer: str, an
     return result.startswith("OK")
 
 
+def otlp(tracer: Tracer, url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:
+    """The same of an instrumented agent, which asks the model's server at the URL itself."""
+    tools: Any = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
+    shared = {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk", "gen_ai.tool.definitions": json.dumps(tools),
+        "gen_ai.system_instructions": json.dumps([{"type": "text", "content": SYSTEM}]), "user.id": customer,
+        "gen_ai.conversation.id": labels["X-Journeyman-Session"],
+    }  # fmt: skip
+    about = {
+        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": labels["X-Journeyman-Agent"],
+        "journeyman.domain": labels["X-Journeyman-Domain"],
+    }  # fmt: skip
+    heard = [{"role": "user", "parts": [{"type": "text", "content": task.question}]}]
+    with (
+        openai.OpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client,
+        tracer.start_as_current_span("invoke_agent desk", attributes=about),
+    ):
+        with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
+            messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
+            reply = client.chat.completions.create(model="clerk", messages=messages, tools=tools).choices[0].message
+            use: Any = reply.tool_calls[0] if reply.tool_calls else None
+            part = {"type": "text", "content": reply.content}
+            if use is not None:
+                arguments = json.loads(use.function.arguments)
+                part = {"type": "tool_call", "id": use.id, "name": use.function.name, "arguments": arguments}
+            asked = [{"role": "assistant", "parts": [part]}]
+            span.set_attribute("gen_ai.input.messages", json.dumps(heard))
+            span.set_attribute("gen_ai.output.messages", json.dumps(asked))
+        result = answers(task, use.function.name, arguments) if use is not None else ""
+        if use is not None:
+            with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
+                part = {"type": "tool_call_response", "id": use.id, "response": result}
+                more = [*heard, *asked, {"role": "tool", "parts": [part]}]
+                said = [{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}]
+                span.set_attribute("gen_ai.input.messages", json.dumps(more))
+                span.set_attribute("gen_ai.output.messages", json.dumps(said))
+    return result.startswith("OK")
+
+
+@contextmanager
+def reporting(gateway: str, server: str) -> Iterator[Visit]:
+    """Visits of an instrumented agent, all of which are reported when this ends."""
+    provider = TracerProvider()
+    # A busy machine is slow, and nothing may be lost of it.
+    exporter = OTLPSpanExporter(endpoint=f"{gateway}/v1/traces", timeout=60)
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_export_batch_size=64))
+    tracer = provider.get_tracer("its-own")
+
+    def visit(_: str, *told: Any) -> bool:
+        return otlp(tracer, server, *told)
+
+    try:
+        yield visit
+    finally:
+        provider.force_flush(120_000)
+        provider.shutdown()
+
+
 WIRES: Mapping[str, Visit] = {"chat": chat, "stream": stream, "messages": messages, "responses": responses}
 
 
@@ -122,8 +188,13 @@ def visits(
     answers: Answers = answer_of,
     first: int = 0,
     together: int = 8,
+    server: str = "",
 ) -> list[bool]:
-    """Each order in a session of its own, in turn by so many customers; whether the API took each."""
+    """Each order in a session of its own, in turn by so many customers; whether the API took each.
+
+    Args:
+        server: That of the model, for an agent that does not go through the gateway (`otlp`).
+    """
 
     def one(place: int) -> bool:
         labels = {
@@ -131,9 +202,10 @@ def visits(
             "X-Journeyman-Agent": "desk",
             "X-Journeyman-Domain": shop,
         }
-        return WIRES[wire](url, tasks[place], labels, f"customer-{(first + place) % customers}", answers)
+        return visit(url, tasks[place], labels, f"customer-{(first + place) % customers}", answers)
 
-    return list(_in_order(one, len(tasks), together))
+    with reporting(url, server) if wire == "otlp" else nullcontext(WIRES[wire]) as visit:
+        return list(_in_order(one, len(tasks), together))
 
 
 def _in_order(one: Callable[[int], bool], count: int, together: int) -> Iterator[bool]:

@@ -402,8 +402,11 @@ class RecordedServer:
             raise ModelBusy(f"{request.base_url} did not answer within {self.timeout:g} s") from None
         except Unreachable as error:
             raise ModelBusy(f"{request.base_url} could not be reached ({error}): is the server running?") from None
-        except (Broken, TooLong) as error:
-            raise ModelError(f"{request.base_url} gave an answer that cannot be read: {error or 'too long'}") from None
+        except Broken as error:
+            # As a kept connection ends that the server closes in the moment when it is used again.
+            raise ModelBusy(f"{request.base_url} hung up before its answer was whole ({error})") from None
+        except TooLong:
+            raise ModelError(f"{request.base_url} gave an answer that is too long to be read") from None
 
     def _server(self, request: RecordedRequest) -> Connections:
         key = self.key(request)

@@ -249,6 +249,7 @@ def from_traces(output: Path, as_json: bool, dry_run: bool, store: str | None, *
     Example:
       journeyman dataset from-traces --output tasks.jsonl --agent desk --last 30d
     """
+    from journeyman.experiments.playbook.from_traces import NO_TRACES
     from journeyman.experiments.playbook.recorded_tasks import draw
     from journeyman.tracing.evidence import evidence_of
 
@@ -256,6 +257,8 @@ def from_traces(output: Path, as_json: bool, dry_run: bool, store: str | None, *
         check_writable(output)
     with opened(store) as traces:
         drawn = draw([evidence_of(trace) for trace in traces.traces(query(given))])
+    if not drawn.attempts:
+        raise InputError(NO_TRACES)
     if not dry_run:
         with atomic_write(output) as part:
             part.write_bytes(encoded("".join(f"{json.dumps(each.json(), ensure_ascii=False)}\n" for each in drawn.tasks)))

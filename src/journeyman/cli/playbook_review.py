@@ -121,6 +121,8 @@ def _decide(
             say(f"{bullet.id} is {done} by {name}{_warning(bullet)}")
     left = len(edited.playbook.held)
     say(f"{file} is written; {counted(left, 'bullet')} still {'waits' if left == 1 else 'wait'} for a person")
+    if any(bullet.id in chosen and bullet.provenance.traces and not bullet.retired for bullet in edited.playbook.bullets):
+        say("to examine it as it is now, run what taught it once more: journeyman train playbook --from traces")
     result = {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
     emit({**result, "ids": chosen, "held": left, "by": name, "reason": why}, as_json=as_json)
 

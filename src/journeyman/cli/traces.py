@@ -256,6 +256,9 @@ def signals(*, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
             f"How well they tell cannot be said: {report.silence}. To say of traces whether they went well: "
             "journeyman traces label --telling"
         )
+    if report.attempts:
+        say("A vote is on whole sessions. What tools refused and took in the end teaches without one: "
+            "journeyman train playbook --from traces --dry-run")  # fmt: skip
     return report.json()
 
 

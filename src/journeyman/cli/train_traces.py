@@ -87,7 +87,7 @@ class _TracesScreen(Screen):
 
 
 def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.playbook import from_traces
+    from journeyman.experiments.playbook.trace_reflector import reflector_name
 
     slots = []
     for each in prepared:
@@ -102,12 +102,12 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
             "groups_worded": len(groups),
             "examined": {"attempts": len(each.split.examine), "dropped": each.split.dropped, **each.tasks.kinds},
             "leak": each.split.leak,
-            "reflector": from_traces.reflector_name(config) or "template",
+            "reflector": reflector_name(config) or "template",
             "calls": calls,
         }
         slots.append(told)
         if not quiet:
-            _show_plan(each, told)
+            _show_plan(each, told, config)
     if not quiet:
         write("Nothing was sent.")
     return {"slots": slots}
@@ -116,7 +116,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
 def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]:
     """How many calls a run takes at most, by who is asked."""
     from journeyman.experiments.playbook.examination import ExaminationConfig
-    from journeyman.experiments.playbook.from_traces import reflector_name
+    from journeyman.experiments.playbook.trace_reflector import reflector_name
     from journeyman.optimizers.playbook.from_traces import asked_about
     from journeyman.optimizers.playbook.group_reflector import calls_needed
 
@@ -127,7 +127,7 @@ def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]
     return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}
 
 
-def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
+def _show_plan(prepared: "Prepared", told: Mapping[str, Any], config: TracesConfig) -> None:
     gathered = prepared.gathered
     write(f"{gathered.slot}: {counted(gathered.read, 'trace')}{_why(gathered.left_out)}")
     columns = [
@@ -145,16 +145,39 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
         )
     else:
         write("There is no evidence in them: no tool refused a call, and no person corrected an answer.")
-    calls = told["calls"]
-    write(
-        f"{counted(told['examined']['attempts'], 'later request')} to examine on; {prepared.split.leak}.",
-        f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} to examine.",
-    )
+    write(_sides(prepared), *([prepared.split.leak] if prepared.split.examine else ()), *_costs(told, config))
+
+
+def _sides(prepared: "Prepared") -> str:
+    """How many are learned from, how many are examined on, and what became of the others."""
+    split = prepared.split
+    if not split.examine:
+        return f"all of them are learned from; {split.leak}"
+    kinds = [f"{count} {kind}" for kind, count in prepared.tasks.kinds.items()]
+    kinds += [f"{count} {why}, which are left out" for why, count in prepared.tasks.left_out.items()]
+    said = f"{len(split.learn)} are learned from, and {len(split.examine)} later ones examined on ({', '.join(kinds)})"
+    if not split.dropped:
+        return said
+    return f"{said}; {split.dropped} are left out, so that no request, customer or session is on both sides"
+
+
+def _costs(told: Mapping[str, Any], config: TracesConfig) -> Iterator[str]:
+    """What a run would ask of models."""
+    calls, name = told["calls"], told["reflector"]
+    if name == "template":
+        yield "a template puts the evidence into words: no --reflector-model is named, and no OPENAI_API_KEY is set"
+    else:
+        yield f"at most {counted(calls['reflector'], 'call')} of {name} to put the evidence into words"
+    if calls["examination"]:
+        each = ", and some for each new rule, to see what is lost without it" if config.leave_one_out else ""
+        yield f"{counted(calls['examination'], 'call')} to examine what was learned{each}"
+    if config.max_calls is not None:
+        yield f"never more than {counted(config.max_calls, 'call')} in all (--max-calls)"
 
 
 def _said(group: "EvidenceGroup") -> tuple[str, str]:
     """The argument, and what the tool said; nothing that may be one customer's own."""
-    return (group.argument or "-", group.template) if group.is_shared else ("-", "(met by too few to be shown)")
+    return (group.argument or "-", group.wording()) if group.is_shared else ("-", "(met by too few to be shown)")
 
 
 def _why(left_out: Mapping[str, int]) -> str:
@@ -168,6 +191,7 @@ def _why(left_out: Mapping[str, int]) -> str:
 def _lines(result: "SlotResult") -> Iterator[str]:
     funnel = result.funnel
     yield f"{result.prepared.gathered.slot}: {counted(funnel['traces'], 'trace')}{_why(result.prepared.gathered.left_out)}"
+    yield _sides(result.prepared)
     yield (
         f"{funnel['with_evidence']} with evidence in {counted(funnel['groups'], 'group')}, {funnel['groups_worded']} of them "
         f"put into words: {counted(funnel['rules'], 'rule')}"
@@ -198,6 +222,16 @@ def _next(result: "SlotResult") -> Iterator[str]:
     if result.playbook.held:
         yield f"Approve one that is held: journeyman playbook approve {result.path} {result.playbook.held[0].id} --reason WHY"
     if result.verdict == "checked":
-        slot = result.prepared.gathered.slot
-        agent = f" --agent {slot.agent}" if slot.agent else ""
-        yield f"Show it to a share of new sessions: journeyman releases start {result.candidate}{agent} --domain {slot.domain}"
+        yield f"Show it to a share of new sessions: {_start(result)}"
+    elif result.verdict == "not_examinable":
+        yield (
+            "More requests may tell: run this again when there are more. Or live sessions tell, if you say so: "
+            f"{_start(result)} --force --reason WHY"
+        )
+
+
+def _start(result: "SlotResult") -> str:
+    """The command that shows it to live sessions."""
+    slot = result.prepared.gathered.slot
+    agent = f" --agent {slot.agent}" if slot.agent else ""
+    return f"journeyman releases start {result.candidate}{agent} --domain {slot.domain}"

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from journeyman.core.reward import RECORDER, Reward, Verdict, decide, label
 from journeyman.core.task import Split
 
+OWN_AGENT = "journeyman"
+"""The agent that Journeyman's own calls of models name, where they pass a gateway: nobody learns from them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:

@@ -16,6 +16,7 @@ import openai
 from pydantic import TypeAdapter, ValidationError
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.trace import OWN_AGENT
 from journeyman.io.retry import retry_after
 from journeyman.models import HOME, KEY, pricing
 from journeyman.models.base import Dialect, ModelRequest, Reply, named
@@ -238,8 +239,14 @@ class OpenAI:
         loop = asyncio.get_running_loop()
         if self._sdk is None or loop is not self._loop:
             self._loop = loop
+            # Where this is a gateway's address, what is asked here is not the work of the agents behind it.
+            own = {} if self.base_url == HOME else {"X-Journeyman-Agent": OWN_AGENT, "X-Journeyman-Releases": "off"}
             self._sdk = openai.AsyncOpenAI(
-                api_key=self._key or "none", base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries
+                api_key=self._key or "none",
+                base_url=self.base_url,
+                timeout=self.timeout,
+                max_retries=self.max_retries,
+                default_headers=own,
             )
         return self._sdk
 

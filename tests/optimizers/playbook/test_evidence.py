@@ -165,3 +165,14 @@ def test_known_lessons_of_other_agents_are_found() -> None:
 def test_where_nothing_recurs_there_is_no_evidence() -> None:
     webshop = [path for path in sorted((DATA / "agentgym-webshop").rglob("*")) if path.suffix in (".json", ".jsonl", ".gz")]
     assert not [group for group in grouped(traces_in(*webshop[:3])) if len(group.principals) >= 3 and not group.is_flake]
+
+
+def test_a_group_is_told_in_the_words_that_all_heard_and_else_without_what_is_of_one_case_alone() -> None:
+    calls = {"date": "2026-03-05"}
+    same = [visit(number, (calls, "Error: date must be one of ['S', 'M', 'L']")) for number in range(5)]
+    (group,) = grouped(same)
+    assert "<text>" in group.template
+    assert group.wording() == "date must be one of ['S', 'M', 'L']"
+    assert group.wording(6) == group.template
+    (group,) = grouped([visit(number, (calls, f"Error: date must not be 'of {number}'")) for number in range(5)])
+    assert group.wording() == group.template == "date must not be <text>"

@@ -6,7 +6,6 @@ playbook; the later ones are asked again with it and without it, by model calls 
 """
 
 import logging
-import os
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +15,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from journeyman import models
-from journeyman.agents.replay import CallBudget, WithinBudget
+from journeyman.agents.replay import CallBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, ModelError
 from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
-from journeyman.core.trace import Trace
+from journeyman.core.trace import OWN_AGENT, Trace
 from journeyman.experiments import settings, wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
@@ -32,11 +30,12 @@ from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import examination
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
+from journeyman.experiments.playbook.trace_reflector import connect_reflector, reflector_name
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import check_writable, locked
-from journeyman.models import KEY, embedders
-from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
+from journeyman.io.http_client import Unreachable, probe
+from journeyman.models import embedders
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
@@ -61,6 +60,10 @@ from journeyman.tracing.twins import TwinSplit, split_by_time
 
 log = logging.getLogger(__name__)
 
+NO_TRACES = (
+    "there are no traces in that time; journeyman serve records some, journeyman collect brings in files, and "
+    "--last or --since looks further back"
+)
 NO_CONTENT = "traces of which no words were kept"
 BEFORE_A_CHANGE = "from before a tool changed what it takes"
 OWN_RUNS = "attempts of Journeyman's own runs"
@@ -111,7 +114,7 @@ def gather(traces: Iterator[Trace]) -> list[Gathered]:
 
 
 def _left_out(trace: Trace) -> str:
-    if trace.source == "run":
+    if trace.source == "run" or trace.agent == OWN_AGENT:
         return OWN_RUNS
     if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
         return "attempts at tasks that are to be examined on"
@@ -272,10 +275,7 @@ class TracesTrainer:
         with open_traces(self.config.store, make=False) as store:
             found = gather(store.traces(self.query))
         if not found:
-            raise InputError(
-                "there are no traces in that time; journeyman serve records some, journeyman collect brings in files, and "
-                "--last or --since looks further back"
-            )
+            raise InputError(NO_TRACES)
         usable = [each for each in found if each.attempts]
         if not usable:
             left_out = sum((Counter(each.left_out) for each in found), Counter[str]())
@@ -372,8 +372,9 @@ class _SlotTraining:
     async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
         """Put the evidence into words, and merge it into the playbook's file."""
         asked = self.prepared.asked(self.config.min_principals)
-        self.watcher.stage(f"{len(asked)} of {len(self.prepared.groups)} groups of evidence are put into words")
-        reflector = _reflector(self.config, self.budget)
+        groups = counted(len(self.prepared.groups), "group")
+        self.watcher.stage(f"{len(asked)} of {groups} of evidence {'is' if len(asked) == 1 else 'are'} put into words")
+        reflector = connect_reflector(self.config, self.budget)
         try:
             tools = LearnTools(
                 reflector=reflector,
@@ -405,7 +406,9 @@ class _SlotTraining:
         if word.verdict is not GateVerdict.UNEXAMINED and not self._may_tell_now(word):
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
-        self.watcher.stage("asking later requests again, as they were and with what was learned")
+        later = counted(len(self.prepared.tasks.tasks), "later request")
+        _check_answered(self.prepared.tasks, self.config, self.path)
+        self.watcher.stage(f"asking {later} again, as they were and with what was learned")
         ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
         try:
             looking = examination.Examination(
@@ -444,19 +447,45 @@ class _SlotTraining:
 
     def _written(self, iteration: Iteration) -> SlotResult:
         learned = self.learned
+        outcomes = learned.outcomes if learned else ()
         return SlotResult(
             prepared=self.prepared,
             playbook=self.playbook,
             path=str(self.path),
             candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
-            reason=_nothing(self.prepared, self.config) if iteration.finding is None else iteration.reason,
-            outcomes=learned.outcomes if learned else (),
+            reason=_nothing(self.prepared, self.config, outcomes) if iteration.finding is None else iteration.reason,
+            outcomes=outcomes,
             refused=learned.refused if learned else {},
             examination=self.report.json() if self.report else None,
             run_id=self.run.id,
             calls=self.budget.calls,
             cost=None if self.budget.unpriced else self.budget.cost,
+        )
+
+
+def _check_answered(tasks: DrawnTasks, config: TracesConfig, path: Path) -> None:
+    """Find out whether anybody is there to answer requests again, before all of them are asked in vain.
+
+    Raises:
+        ModelError: Nobody is: another model would be another examination, and has to be named.
+    """
+    if config.generator_model:
+        wiring.check(config.generator_model)
+        return
+    gone = dict[str, str]()
+    for url, model in {each.request.base_url: each.request.model for each in tasks.tasks}.items():
+        try:
+            if url:
+                probe(url)
+                return
+            gone[url] = "it is not recorded who answered these requests"
+        except Unreachable as error:
+            gone[url] = f"nobody listens at {url} ({error}), where {model} answered these requests"
+    if gone:
+        raise ModelError(
+            f"{next(iter(gone.values()))}; start it, name a model with --model, or do without an examination (--no-evaluate). "
+            f"What was learned is in {path}, and is not asked for again"
         )
 
 
@@ -467,13 +496,20 @@ def _learned_as(slot: TrafficSlot, groups: Sequence[EvidenceGroup], config: Trac
     return f"traces-{_name(slot)}-{blake2b(said.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
 
 
-def _nothing(prepared: Prepared, config: TracesConfig) -> str:
+def _nothing(prepared: Prepared, config: TracesConfig, outcomes: Sequence[GroupOutcome]) -> str:
     """Why nothing new was learned, in one sentence."""
     groups, attempts = prepared.groups, prepared.gathered.attempts
     if not groups:
         return "nothing was learned: no tool refused a call, and no person corrected an answer"
-    if prepared.asked(config.min_principals):
-        return "nothing was learned: no rule is new"
+    if asked := {group.id for group in prepared.asked(config.min_principals)}:
+        why = [each.left_out for each in outcomes if each.group.id in asked and each.left_out]
+        if len(why) == len(asked):
+            return f"nothing was learned: {why[0]}"
+        drafts = [draft for each in outcomes for draft in each.drafts]
+        if drafts and all(draft.held for draft in drafts):
+            return "nothing may be shown before a person has approved it: every rule that was drawn is held"
+        drawn = drafts or any(each.refused for each in outcomes)
+        return f"nothing was learned: {'no rule is new' if drawn else 'the reflector drew no rule from what is there'}"
     refused = [member for group in groups if group.kind is GroupKind.REJECTED for member in group.members]
     if refused and all(group.is_flake for group in groups):
         again = sum(member.is_flake for member in refused)
@@ -503,47 +539,3 @@ def production_playbook(store: Store, url: str, slot: TrafficSlot) -> Playbook:
     if candidate is None or candidate.kind is not Kind.PLAYBOOK:
         return Playbook()
     return files.loads(candidate.body, f"the playbook in production of {slot}")
-
-
-DEFAULT_REFLECTOR = "openai:gpt-5-nano"
-
-
-def reflector_name(config: TracesConfig) -> str:
-    """Who puts evidence into words: whom the settings name, else a small model where there is a key for it. Empty for nobody:
-    then templates do."""
-    named = config.reflector_model or config.generator_model
-    return named or (DEFAULT_REFLECTOR if os.environ.get(KEY) else "")
-
-
-class _Late:
-    """The embedded model, loaded when it is first asked: that takes seconds, and most runs have no news. Implements `Model`."""
-
-    dialect: Dialect = "terse"
-    deterministic = True
-
-    def __init__(self, name: str) -> None:
-        parsed = models.parse(name)
-        self.name = f"{parsed.kind}:{parsed.rest or 'base'}"
-        self._model: Model | None = None
-
-    async def complete(self, request: ModelRequest) -> Reply:
-        self._model = self._model or wiring.connect(self.name)
-        return await self._model.complete(request)
-
-    async def close(self) -> None:
-        if self._model is not None:
-            await self._model.close()
-
-
-def _reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
-    name = reflector_name(config)
-    if not name:
-        return None
-    if models.parse(name).kind == "embedded":
-        return WithinBudget(_Late(name), budget)
-    client = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
-    if isinstance(client, Limited):
-        # What a busy server is asked again is another call.
-        client.model = WithinBudget(client.model, budget)
-        return client
-    return WithinBudget(client, budget)

@@ -15,6 +15,7 @@ from journeyman.core.reward import Source, decide
 from journeyman.core.rollout import PRODUCTION
 from journeyman.core.task import Split, Task, content
 from journeyman.core.trace import ModelCall, Trace
+from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.tasks.answers import final_text
 from journeyman.tasks.recorded import RecordedAnswer, TaskKind, is_exact, named_faults
 from journeyman.tracing.evidence import AttemptEvidence, CallEvidence
@@ -194,7 +195,8 @@ def _of_call(attempt: AttemptEvidence, call: CallEvidence) -> RecordedAnswer:
         return RecordedAnswer(kind=TaskKind.ACCEPTED, **about)
     if call.ok is False:
         declared = call.definition.arguments if call.definition else ()
-        faults = named_faults(call.answer, call.tool, call.arguments, declared)
+        # What merely echoes the customer is not the tool's word on what would be right.
+        faults = named_faults(cut_echoes(call.answer, call.words), call.tool, call.arguments, declared)
         repaired, flake = _repaired(attempt, call)
         if is_exact(faults, repaired) and not flake:
             return RecordedAnswer(kind=TaskKind.CALL, faults=faults, repaired=repaired, **about)

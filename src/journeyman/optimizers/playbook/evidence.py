@@ -35,6 +35,8 @@ _TRANSIENT = re.compile(
 
 _QUOTED = re.compile(r"""["'`]([^"'`\n]{1,60})["'`]""")
 _NEARLY = 0.8
+_LONGEST = 300
+"""Characters of a text that is told word by word."""
 
 
 class GroupKind(StrEnum):
@@ -166,6 +168,15 @@ class EvidenceGroup:
                 times[text] += 1
         nearly = _NEARLY * len(self.members)
         return tuple(sorted(text for text, people in behind.items() if len(people) >= least and times[text] >= nearly))
+
+    def wording(self, least: int = SHARED) -> str:
+        """What was said: word by word where nearly all were told the same, else without what is of one case alone."""
+        by_text: defaultdict[str, list[str]] = defaultdict(list)
+        for member in self.members:
+            by_text[" ".join(member.said.split())].append(member.principal)
+        text, people = max(by_text.items(), key=lambda pair: len(pair[1]))
+        alike = len(people) >= _NEARLY * len(self.members) and len(set(people)) >= least
+        return text if alike and len(text) <= _LONGEST else self.template
 
     def shown(self, most: int = MEMBERS) -> tuple[EvidenceMember, ...]:
         """Members for a reflector, each of another principal, in an order that nobody who wrote one of them could foresee."""

@@ -231,7 +231,7 @@ def _templated(group: EvidenceGroup, least: int) -> tuple[DraftRule, ...]:
         return ()
     look = f"check {group.argument} before the call" if group.argument else "see that this does not hold before the call"
     insight = Insight(
-        content=f'{group.tool} is refused with "{group.template}": {look}.',
+        content=f'{group.tool} is refused with "{group.wording(least)}": {look}.',
         section=InsightVerdict.NEUTRAL,
         domain=group.domain,
     )
