@@ -25,14 +25,12 @@ from journeyman.core.errors import InputError, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.playbook.bullet_examination import concerned, halves, shown
 from journeyman.experiments.playbook.examination import (
     Examination,
     ExaminationConfig,
     ExaminationReport,
     asker,
-    concerned,
-    halves,
-    shown,
 )
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks
 from journeyman.experiments.settings import Settings, UpstreamSettings

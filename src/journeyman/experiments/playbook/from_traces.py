@@ -437,7 +437,7 @@ class _SlotTraining:
 
     def _without(self, report: examination.ExaminationReport) -> None:
         """Retire what the examination found to do harm."""
-        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=examination.harm(each)) for each in report.dropped)
+        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=each.reason) for each in report.dropped)
         told = blake2b(repr(deltas).encode(errors="surrogatepass"), digest_size=8).hexdigest()
         batch = Batch(id=f"{self.learned_as}/examination/{told}", deltas=deltas, at=self.stamp)
         self.playbook = edit.merge(self.path, lambda _: batch).playbook
