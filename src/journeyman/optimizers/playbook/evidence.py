@@ -167,7 +167,7 @@ class EvidenceGroup:
         nearly = _NEARLY * len(self.members)
         return tuple(sorted(text for text, people in behind.items() if len(people) >= least and times[text] >= nearly))
 
-    def shown(self, most: int = MEMBERS) -> tuple[EvidenceMember, ...]:
+    def shown(self, most: int | None = MEMBERS) -> tuple[EvidenceMember, ...]:
         """Members for a reflector, each of another principal, in an order that nobody who wrote one of them could foresee."""
 
         def drawn(member: EvidenceMember) -> bytes:

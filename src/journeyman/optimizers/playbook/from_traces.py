@@ -8,12 +8,12 @@ import json
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from journeyman.agents.replay import CallBudget
 from journeyman.core.playbook import (
@@ -48,6 +48,25 @@ from journeyman.tracing.evidence import ToolDefinition
 log = logging.getLogger(__name__)
 
 
+class Tried(NamedTuple):
+    """What a rule did on the evidence that it was drawn from."""
+
+    held: str = ""
+    """Why a person must see it; empty where it did what that says, or where that cannot be told."""
+    unknown: str = ""
+    """Why nobody could look; empty where somebody did."""
+
+
+class Trial(Protocol):
+    """Tries a rule on the evidence that it was drawn from."""
+
+    @property
+    def name(self) -> str:
+        """Of whoever follows the rule."""
+
+    async def __call__(self, draft: DraftRule) -> Tried: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnTools:
     """What learning needs from outside."""
@@ -58,6 +77,8 @@ class LearnTools:
     budget: CallBudget
     """That the reflector keeps to."""
     cache: "ReflectionCache"
+    trial: Trial | None = None
+    """`None` where nobody is asked: then what a reflector writes is not tried."""
     least: int = 3
     """People who must have met the same."""
     days: int = 90
@@ -183,7 +204,8 @@ async def learn(
         decay: What becomes of bullets that are there, beside it.
     """
     declared = _declared_by(groups)
-    outcomes = [await _outcome(group, tools, declared) for group in groups]
+    known = {bullet.id for bullet in playbook.bullets}
+    outcomes = [await _outcome(group, tools, declared, known) for group in groups]
     drafts = _settled([draft for outcome in outcomes for draft in outcome.drafts])
     if tools.approve_all:
         drafts = [replace(draft, held=draft.held or "every rule is to be seen by a person") for draft in drafts]
@@ -199,14 +221,16 @@ def _declared_by(groups: Sequence[EvidenceGroup]) -> Mapping[str, ToolDefinition
     return {tool.name: tool for tool in safeguards.tools_of(calls)}
 
 
-async def _outcome(group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition]) -> GroupOutcome:
+async def _outcome(
+    group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition], known: Collection[str]
+) -> GroupOutcome:
     if why := asked_about(group, tools.least):
         return GroupOutcome(group=group, left_out=why)
     if tools.reflector is None:
         return _safe(group, _templated(group, tools.least), tools.least, declared)
-    key = _key(tools.reflector, group, tools.least)
-    if (known := tools.cache.get(key, group)) is not None:
-        return known
+    key = _key(tools.reflector, group, tools)
+    if (cached := tools.cache.get(key, group)) is not None:
+        return cached
     needed = calls_needed(group, terse=tools.reflector.dialect == "terse")
     if not needed:
         return GroupOutcome(group=group, left_out="the embedded model reads error messages alone")
@@ -216,12 +240,32 @@ async def _outcome(group: EvidenceGroup, tools: LearnTools, declared: Mapping[st
     if found.unusable:
         return GroupOutcome(group=group, left_out=f"not put into words: {found.unusable}", calls=len(found.calls))
     outcome = replace(_safe(group, found.drafts, tools.least, declared), calls=len(found.calls))
-    tools.cache.put(key, outcome)
+    if tools.trial is not None:
+        outcome = await _tried(outcome, tools.trial, known)
+    if not outcome.left_out:
+        tools.cache.put(key, outcome)
     return outcome
 
 
-def _key(model: Model, group: EvidenceGroup, least: int) -> str:
-    said = f"{model.name}\x1f{model.dialect}\x1f{INSTRUCTIONS}\x1f{least}\x1f{group.digest}"
+async def _tried(outcome: GroupOutcome, trial: Trial, known: Collection[str]) -> GroupOutcome:
+    """What a tool refused says what is right: a rule from it by which the agent does not do that waits for a person.
+
+    One that could not be tried is not drawn this time; one that is there already was tried before.
+    """
+    kept = []
+    for draft in outcome.drafts:
+        if not draft.held and bullet_id(draft.insight.domain, draft.insight.content) not in known:
+            found = await trial(draft)
+            if found.unknown:
+                return replace(outcome, drafts=(), left_out=f"its rules could not be tried on it: {found.unknown}")
+            draft = replace(draft, held=found.held)
+        kept.append(draft)
+    return replace(outcome, drafts=tuple(kept))
+
+
+def _key(model: Model, group: EvidenceGroup, tools: LearnTools) -> str:
+    tried = f"\x1f{tools.trial.name}" if tools.trial else ""
+    said = f"{model.name}\x1f{model.dialect}\x1f{INSTRUCTIONS}\x1f{tools.least}\x1f{group.digest}{tried}"
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
