@@ -1,7 +1,8 @@
 """Which of a candidate's new bullets do harm: what becomes of the answers without each, and what each does by itself.
 
 Leaving one out names what does harm where it stands. Beside a true rule a false one may be overlooked by the model: it costs
-nothing there, and is false all the same. By itself it shows what it makes of requests whose record says what would be right.
+nothing there, and is false all the same. By itself it shows what it makes of requests whose record says what would be right. So
+of two that cannot both hold each is judged by itself first, and in the end each whose absence told nothing.
 """
 
 import hashlib
@@ -103,24 +104,51 @@ class BulletExamination:
         known = {bullet.id for bullet in self.baseline.active}
         new = [bullet for bullet in self.playbook.active if bullet.id not in known]
         if len(self.playbook.active) > 1:
-            await self._leave_out(new)
+            lost = await self._lost(new)
+            await self._leave_out([bullet for bullet in new if bullet.id not in lost], without(self.playbook, lost))
+            self._told |= lost
             await self._by_themselves(new)
         return tuple(self._told.values())
 
+    # Those that cannot both hold.
+
+    async def _lost(self, new: Sequence[Bullet]) -> dict[str, LeftOut]:
+        """Those that by themselves do not do what was recorded, where a rule that cannot hold beside them is nearer to it."""
+        lost: dict[str, LeftOut] = {}
+        for bullet in new:
+            rivals = [each for each in self.playbook.active if each.id not in lost and each.id != bullet.id]
+            for rival in (each for each in rivals if contradicts(each, bullet)):
+                alone, other = await self._alone(bullet), await self._alone(rival)
+                if alone and other and alone.low <= 0 and self._ahead(rival, bullet) > 0:
+                    reason = (
+                        f"by itself it does not do what was recorded: {_counts(alone)}; "
+                        f'"{rival.content}", which cannot hold beside it, is nearer to that: {_counts(other)}'
+                    )
+                    lost[bullet.id] = _unseen(bullet, alone, reason)
+                    break
+        return lost
+
+    def _ahead(self, one: Bullet, other: Bullet) -> float:
+        """How much more one does by itself of what was recorded than another, at least."""
+        ours, theirs = self._signs[one.id], self._signs[other.id]
+        common = [each for each in self.tasks if each.task.id in ours.keys() & theirs.keys()]
+        ahead = [max(-1, min(1, ours[each.task.id] - theirs[each.task.id])) for each in common]
+        return _interval(ahead, common, self.alpha)[0]
+
     # The rest without it.
 
-    async def _leave_out(self, new: Sequence[Bullet]) -> None:
+    async def _leave_out(self, new: Sequence[Bullet], playbook: Playbook) -> None:
         # What says the same harm twice is not told by leaving out one of the two.
         arms = [(bullet,) for bullet in new] + [tuple(each) for each in alike(new)]
         found = dict[tuple[str, ...], list[LeftOut]]()
         for arm in arms:
             meant = self._meant(arm[0])
             if self._may(len(meant)):
-                found[_ids(arm)] = await self._without(arm, self.playbook, meant)
+                found[_ids(arm)] = await self._without(arm, playbook, meant)
             else:
                 self.spared += [bullet.id for bullet in arm if bullet.id not in self.spared]
         # Beside a bullet that does harm another one may seem to: once the worst is gone, the others are looked at again.
-        rest, gone = self.playbook, set[str]()
+        rest, gone = playbook, set[str]()
         harmful = [arm for arm in arms if (each := found.get(_ids(arm))) and each[0].dropped]
         for arm in sorted(harmful, key=lambda arm: -found[_ids(arm)][0].gain):
             kept, ids = tuple(bullet for bullet in arm if bullet.id not in gone), _ids(arm)
@@ -132,7 +160,7 @@ class BulletExamination:
                 found[ids] = await self._without(kept, rest, meant)
             if kept and found[ids][0].dropped:
                 gone |= {bullet.id for bullet in kept}
-                rest = without(self.playbook, gone)
+                rest = without(playbook, gone)
         self._told = {each.bullet_id: each for arm, several in found.items() if len(arm) == 1 for each in several}
         self._told |= {each.bullet_id: each for several in found.values() for each in several if each.dropped}
 
@@ -172,26 +200,6 @@ class BulletExamination:
             contrary = alone is not None and alone.high < 0 and alone.gain <= -self.least_gain
             reason = f"by itself it does other than what was recorded: {_counts(alone)}" if alone and contrary else ""
             self._told[bullet.id] = replace(told, by_itself=alone, reason=reason)
-        for bullet in open_ones:
-            told = self._told[bullet.id]
-            if told.by_itself and not told.dropped and told.by_itself.low <= 0 and (rival := await self._better(bullet)):
-                reason = f"{rival}; by itself it does not: {_counts(told.by_itself)}"
-                self._told[bullet.id] = replace(told, reason=reason)
-
-    async def _better(self, bullet: Bullet) -> str:
-        """The rule that cannot hold beside a bullet and by itself does what was recorded, where it does not; empty for none."""
-        for rival in self.playbook.active:
-            told = self._told.get(rival.id)
-            if rival.id == bullet.id or (told and told.dropped) or not contradicts(rival, bullet):
-                continue
-            if (alone := await self._alone(rival)) is None or alone.low <= 0:
-                continue
-            ours, theirs = self._signs[bullet.id], self._signs[rival.id]
-            common = [each for each in self.tasks if each.task.id in ours.keys() & theirs.keys()]
-            ahead = [max(-1, min(1, theirs[each.task.id] - ours[each.task.id])) for each in common]
-            if _interval(ahead, common, self.alpha)[0] > 0:
-                return f'"{rival.content}" cannot hold beside it and does what was recorded: {_counts(alone)}'
-        return ""
 
     async def _alone(self, bullet: Bullet) -> ByItself | None:
         """What it makes of the requests that it concerns; `None` where no calls are left for that."""
@@ -208,6 +216,20 @@ class BulletExamination:
         found = [signs[each.task.id] for each in known]
         low, high = _interval(found, known, self.alpha)
         return ByItself(tasks=len(found), better=found.count(1), worse=found.count(-1), low=low, high=high)
+
+
+def _unseen(bullet: Bullet, alone: ByItself, reason: str) -> LeftOut:
+    """Of one that was not left out, as it was told by itself."""
+    return LeftOut(
+        bullet_id=bullet.id,
+        content=bullet.content,
+        tasks=alone.tasks,
+        gain=0.0,
+        low=-1.0,
+        high=1.0,
+        by_itself=alone,
+        reason=reason,
+    )
 
 
 def _signs(before: Sequence[Attempt], after: Sequence[Attempt]) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from journeyman import models
-from journeyman.agents.replay import CallBudget, WithinBudget
+from journeyman.agents.replay import AskAgain, CallBudget, WithinBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
@@ -32,6 +32,7 @@ from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import examination
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
+from journeyman.experiments.playbook.rule_trial import trials
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import check_writable, locked
@@ -147,6 +148,8 @@ class Prepared:
     """Of what is learned from; those that most people met first."""
     tasks: DrawnTasks
     """To examine on."""
+    learned: tuple[AttemptEvidence, ...] = ()
+    """Those that are learned from."""
 
     def asked(self, least: int) -> list[EvidenceGroup]:
         """The groups that are put into words."""
@@ -167,6 +170,7 @@ def prepare(gathered: Gathered, config: TracesConfig) -> Prepared:
         split=split,
         groups=tuple(evidence_groups(learned, cut=cut_echoes, twins=twins)),
         tasks=draw(examined, clusters=split.clusters, far=far),
+        learned=tuple(learned),
     )
 
 
@@ -371,15 +375,17 @@ class _SlotTraining:
 
     async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
         """Put the evidence into words, and merge it into the playbook's file."""
-        asked = self.prepared.asked(self.config.min_principals)
-        self.watcher.stage(f"{len(asked)} of {len(self.prepared.groups)} groups of evidence are put into words")
+        groups = self.prepared.asked(self.config.min_principals)
+        self.watcher.stage(f"{len(groups)} of {len(self.prepared.groups)} groups of evidence are put into words")
         reflector = _reflector(self.config, self.budget)
+        ask = self._asker() if reflector is not None and self.config.evaluate else None
         try:
             tools = LearnTools(
                 reflector=reflector,
                 curator=Curator(self.embedder),
                 budget=self.budget,
                 cache=ReflectionCache(Path(self.config.project) / "learn" / "reflections.jsonl"),
+                trial=None if ask is None else trials(ask, self.prepared.learned),
                 least=self.config.min_principals,
                 days=self.config.bullet_days,
                 approve_all=self.config.approve == "all",
@@ -388,14 +394,19 @@ class _SlotTraining:
             )
             self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=self.decay)
         finally:
-            if reflector is not None:
-                await reflector.close()
+            for asked in (reflector, ask):
+                if asked is not None:
+                    await asked.close()
         batch = self.learned.batch
         if batch.deltas or not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             begun = replace(self.playbook, created_at=self.playbook.created_at or self.stamp)
             self.playbook = edit.merge(self.path, lambda _: batch, new=begun).playbook
         return candidate_of(self.playbook)
+
+    def _asker(self) -> AskAgain:
+        """Who answers recorded requests anew."""
+        return examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
 
     async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
         """Ask the later requests again, with what was learned and without it."""
@@ -406,7 +417,7 @@ class _SlotTraining:
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
         self.watcher.stage("asking later requests again, as they were and with what was learned")
-        ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
+        ask = self._asker()
         try:
             looking = examination.Examination(
                 evaluator=HeldOutEvaluator(store=self.store),

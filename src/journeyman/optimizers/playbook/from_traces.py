@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -222,7 +222,7 @@ def _declared_by(groups: Sequence[EvidenceGroup]) -> Mapping[str, ToolDefinition
 
 
 async def _outcome(
-    group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition], known: Collection[str]
+    group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition], known: set[str]
 ) -> GroupOutcome:
     if why := asked_about(group, tools.least):
         return GroupOutcome(group=group, left_out=why)
@@ -230,6 +230,7 @@ async def _outcome(
         return _safe(group, _templated(group, tools.least), tools.least, declared)
     key = _key(tools.reflector, group, tools)
     if (cached := tools.cache.get(key, group)) is not None:
+        known |= {_bullet_id(draft) for draft in cached.drafts if not draft.held}
         return cached
     needed = calls_needed(group, terse=tools.reflector.dialect == "terse")
     if not needed:
@@ -247,20 +248,28 @@ async def _outcome(
     return outcome
 
 
-async def _tried(outcome: GroupOutcome, trial: Trial, known: Collection[str]) -> GroupOutcome:
+async def _tried(outcome: GroupOutcome, trial: Trial, known: set[str]) -> GroupOutcome:
     """What a tool refused says what is right: a rule from it by which the agent does not do that waits for a person.
 
-    One that could not be tried is not drawn this time; one that is there already was tried before.
+    One that could not be tried is not drawn this time.
+
+    Args:
+        known: The bullets that are there already, and those of rules that did; they are not tried again.
     """
     kept = []
     for draft in outcome.drafts:
-        if not draft.held and bullet_id(draft.insight.domain, draft.insight.content) not in known:
+        if not draft.held and _bullet_id(draft) not in known:
             found = await trial(draft)
             if found.unknown:
                 return replace(outcome, drafts=(), left_out=f"its rules could not be tried on it: {found.unknown}")
             draft = replace(draft, held=found.held)
+            known |= set() if found.held else {_bullet_id(draft)}
         kept.append(draft)
     return replace(outcome, drafts=tuple(kept))
+
+
+def _bullet_id(draft: DraftRule) -> str:
+    return bullet_id(draft.insight.domain, draft.insight.content)
 
 
 def _key(model: Model, group: EvidenceGroup, tools: LearnTools) -> str:
@@ -357,7 +366,7 @@ def _merged(
     batch, report = tools.curator.curate(playbook, insights.values(), origin)
     behind: defaultdict[str, list[DraftRule]] = defaultdict(list)
     for draft in drafts:
-        behind[bullet_id(draft.insight.domain, draft.insight.content)].append(draft)
+        behind[_bullet_id(draft)].append(draft)
     deltas: list[Delta] = [
         Add(bullet=_born(each.bullet, behind[each.bullet.id], tools)) for each in batch.deltas if isinstance(each, Add)
     ]
