@@ -121,6 +121,50 @@ def test_a_good_bullet_that_seems_to_harm_beside_a_false_one_stays() -> None:
     assert [each.content for each in report.dropped] == [false]
 
 
+class Firm(Clerk):
+    """Follows the first rule on a setting, and overlooks what another one says of it."""
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        system, user = request.messages
+        first, *said = system.content.splitlines()
+        told = "\n".join([first, *reversed(said)])
+        return await super().complete(replace(request, messages=(replace(system, content=told), user)))
+
+
+@pytest.mark.parametrize("false", ["amounts: three digits", "dates: year first, with dashes"])
+def test_a_false_bullet_that_is_overlooked_beside_the_true_one_is_named_by_itself(false: str) -> None:
+    report = examined([*GOOD, false], model=Firm(orders()), config=ExaminationConfig(min_groups=10))
+    assert [each.content for each in report.dropped] == [false]
+    assert "cannot hold beside it" in report.dropped[0].reason
+    assert report.conclusion.evaluation.candidate == 1
+
+
+def test_what_does_other_than_was_recorded_goes_though_nothing_is_lost_by_it() -> None:
+    nowhere = replace(playbook(["amounts: three digits"], "oslo").bullets[0], id="b-f", about="")
+    book = replace(playbook(GOOD, "oslo"), bullets=(*playbook(GOOD, "oslo").bullets, nowhere))
+    examination = Examination(evaluator=HeldOutEvaluator(store=open_store("memory:")), ask=NamedModel(Firm(orders())))
+    (gone,) = asyncio.run(examination.examine(drawn(), book, Playbook(), id="e")).dropped
+    assert (gone.bullet_id, gone.gain) == ("b-f", 0)
+    assert gone.reason.startswith("by itself it does other than what was recorded: 0 of")
+
+
+def test_of_two_parts_of_one_rule_neither_goes() -> None:
+    """Each by itself leaves half of it undone; without either something is lost."""
+
+    class Halves(Clerk):
+        async def complete(self, request: ModelRequest) -> Reply:
+            system, user = request.messages
+            parts = [line for line in system.content.splitlines() if line in ("- day first", "- with dots")]
+            told = [line for line in system.content.splitlines() if line not in parts]
+            told += ["- dates: day first, with dots"] if len(parts) == 2 else ["- dates: day and short month"] * len(parts)
+            return await super().complete(replace(request, messages=(replace(system, content="\n".join(told)), user)))
+
+    told = [rule for rule in GOOD if not rule.startswith("dates")]
+    book = playbook([*told, "day first", "with dots"], "oslo")
+    examination = Examination(evaluator=HeldOutEvaluator(store=open_store("memory:")), ask=NamedModel(Halves(orders())))
+    assert asyncio.run(examination.examine(drawn(), book, Playbook(), id="e")).dropped == ()
+
+
 def test_no_good_bullet_goes() -> None:
     report = examined(GOOD, config=ExaminationConfig())
     assert report.dropped == ()
