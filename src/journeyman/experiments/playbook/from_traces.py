@@ -41,7 +41,7 @@ from journeyman.models.base import Dialect, Limited, Model, ModelRequest, Reply
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
-from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed
+from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed, stands_in
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.from_traces import (
     GroupOutcome,
@@ -366,7 +366,7 @@ class _SlotTraining:
         rule = Decay(least=self.config.min_principals, days=self.config.bullet_days)
         everything = evidence_groups(attempts, cut=cut_echoes)
         self.decay = decayed(self.playbook, everything, attempts, datetime.fromisoformat(self.stamp), rule)
-        at = changed_at(self.playbook, everything, attempts, rule)
+        self.changed_at = at = changed_at(self.playbook, everything, attempts, rule)
         since = attempts if at is None else tuple(each for each in attempts if each.trace.started_at >= at)
         if len(since) == len(attempts):
             return self.gathered
@@ -425,7 +425,7 @@ class _SlotTraining:
                 budget=self.budget,
                 config=examination.ExaminationConfig(
                     trials=self.config.attempts_per_task,
-                    min_groups=self.config.min_groups,
+                    min_groups=self._least_groups(),
                     leave_one_out=self.config.leave_one_out,
                 ),
                 done=self.watcher.examined,
@@ -437,6 +437,14 @@ class _SlotTraining:
         if self.report.dropped:
             self._without(self.report)
         return self.report
+
+    def _least_groups(self) -> int:
+        """Of requests to examine on: fewer where what is served fails by what tools say now, and only that is replaced.
+
+        Whoever waits there goes on failing, and the interval that decides holds of ten as of thirty.
+        """
+        replaces = self.changed_at is not None and stands_in(self.playbook, self.baseline)
+        return min(self.config.min_groups, _TO_REPLACE) if replaces else self.config.min_groups
 
     def _may_tell_now(self, word: GateWord) -> bool:
         """Whether a candidate of which nothing could be told has other requests to be examined on by now."""
@@ -516,6 +524,8 @@ def production_playbook(store: Store, url: str, slot: TrafficSlot) -> Playbook:
     return files.loads(candidate.body, f"the playbook in production of {slot}")
 
 
+_TO_REPLACE = 10
+"""Requests by which it can be shown that a rule holds in place of one that is served and fails."""
 DEFAULT_REFLECTOR = "openai:gpt-5-nano"
 
 
