@@ -103,7 +103,7 @@ class Laboratory:
             curator=self.curator,
             budget=CallBudget(None, None),
             cache=ReflectionCache(None),
-            trial=trials(NamedModel(Docile(self.desk.wanted)), attempts) if self.tried else None,
+            trial=trials(NamedModel(Docile(self.desk.wanted)), Playbook(), attempts) if self.tried else None,
             name="bench",
         )
         found = await learn(groups, Playbook(), tools)

@@ -30,7 +30,7 @@ GENERAL = "general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByItself:
-    """What a bullet makes of the answers when it alone is shown, held against what was recorded."""
+    """What a bullet makes of the answers beside what is served, and none else, held against what was recorded."""
 
     tasks: int
     better: int
@@ -205,11 +205,12 @@ class BulletExamination:
         """What it makes of the requests that it concerns; `None` where no calls are left for that."""
         meant = self._meant(bullet)
         if bullet.id not in self._signs:
-            # What is answered without any bullet is part of the whole, where the baseline has none.
-            if not self._may(len(meant) * (2 if self.baseline.active else 1)):
+            beside = beside_which(bullet, self.baseline.active, self.playbook)
+            # What the baseline answers is part of the whole.
+            if not self._may(len(meant) * (1 if beside == self.baseline.active else 2)):
                 return None
-            before = await self.answers.of(Playbook(), meant)
-            after = await self.answers.of(Playbook(bullets=(bullet,)), meant)
+            before = await self.answers.of(Playbook(bullets=beside), meant)
+            after = await self.answers.of(Playbook(bullets=(*beside, bullet)), meant)
             self._signs[bullet.id] = dict(_signs(before, after))
         signs = self._signs[bullet.id]
         known = [each for each in meant if each.task.id in signs]
@@ -277,6 +278,13 @@ def _ids(bullets: Sequence[Bullet]) -> tuple[str, ...]:
 def without(playbook: Playbook, gone: Collection[str]) -> Playbook:
     """The playbook without some of its bullets."""
     return replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.id not in gone))
+
+
+def beside_which(bullet: Bullet, served: Sequence[Bullet], playbook: Playbook) -> tuple[Bullet, ...]:
+    """What a bullet is shown with when it is judged by itself: what was recorded was made with what is served, so with as much
+    of that as a playbook keeps and as can hold beside it."""
+    kept = {each.id for each in playbook.active} - {bullet.id}
+    return tuple(each for each in served if each.id in kept and not contradicts(each, bullet))
 
 
 def retired(playbook: Playbook, harmful: Sequence[LeftOut]) -> Playbook:

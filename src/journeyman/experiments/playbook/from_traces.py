@@ -385,7 +385,7 @@ class _SlotTraining:
                 curator=Curator(self.embedder),
                 budget=self.budget,
                 cache=ReflectionCache(Path(self.config.project) / "learn" / "reflections.jsonl"),
-                trial=None if ask is None else trials(ask, self.prepared.learned),
+                trial=None if ask is None else trials(ask, self.baseline, self.prepared.learned),
                 least=self.config.min_principals,
                 days=self.config.bullet_days,
                 approve_all=self.config.approve == "all",

@@ -1,4 +1,5 @@
-"""A rule is tried on the evidence that it was drawn from: does the agent, told nothing else, do what those refusals said?
+"""A rule is tried on the evidence that it was drawn from: does the agent, told it beside what is served, do what those
+refusals said?
 
 Whoever has captured a reflector can have it write anything, whatever it reads. What a tool refused, and what it said would be
 right, stands in the record: a rule that does not bring the agent to do that does not follow from it.
@@ -10,8 +11,9 @@ from dataclasses import dataclass, field
 from journeyman.agents.replay import AskAgain
 from journeyman.core.errors import ModelError
 from journeyman.core.format import counted
-from journeyman.core.playbook import Bullet
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.trace import ToolCall
+from journeyman.experiments.playbook.bullet_examination import beside_which, shown
 from journeyman.experiments.playbook.recorded_tasks import RecordedTask, draw
 from journeyman.optimizers.playbook.evidence import MEMBERS, GroupKind
 from journeyman.optimizers.playbook.from_traces import Tried
@@ -25,10 +27,12 @@ class RuleTrials:
     """Tries rules, each on cases of as many people as a reflector sees. Implements `Trial`."""
 
     ask: AskAgain
+    served: Playbook
+    """What the refused calls were made with."""
     requests: Mapping[tuple[str, str], RecordedTask]
     """Those whose refusals say what would be right, by trace and refused call."""
-    _plain: dict[str, Sequence[AskedCall]] = field(default_factory=dict, init=False)
-    """What is answered without any rule, by request."""
+    _known: dict[tuple[str, ...], Sequence[AskedCall]] = field(default_factory=dict, init=False)
+    """What was answered, by request and bullets."""
 
     @property
     def name(self) -> str:
@@ -49,7 +53,7 @@ class RuleTrials:
         if better >= MARGIN * (len(cases) - better):
             return Tried()
         return Tried(
-            held=f"told it alone, the agent does what was said to be right in {better} of "
+            held=f"told it beside what is served, the agent does what was said to be right in {better} of "
             f"{counted(len(cases), 'refused request')} that it was drawn from"
         )
 
@@ -59,17 +63,21 @@ class RuleTrials:
         return [each for each in found if each is not None][: 2 * MEMBERS]
 
     async def _mends(self, case: RecordedTask, bullet: Bullet) -> bool:
-        if case.task.id not in self._plain:
-            self._plain[case.task.id] = await self._calls(case, ())
-        answer = RecordedAnswer.loads(case.task.answer)
-        return effect(answer, self._plain[case.task.id], await self._calls(case, (bullet,))).sign > 0
+        beside = beside_which(bullet, shown(self.served, case.task), self.served)
+        before, after = [await self._calls(case, bullets) for bullets in (beside, (*beside, bullet))]
+        return effect(RecordedAnswer.loads(case.task.answer), before, after).sign > 0
 
-    async def _calls(self, case: RecordedTask, bullets: Sequence[Bullet]) -> list[AskedCall]:
-        steps = await self.ask(case.request, bullets)
-        return [AskedCall.of(step) for step in steps if isinstance(step, ToolCall)]
+    async def _calls(self, case: RecordedTask, bullets: Sequence[Bullet]) -> Sequence[AskedCall]:
+        key = (case.task.id, *(each.content for each in bullets))
+        if key not in self._known:
+            steps = await self.ask(case.request, bullets)
+            self._known[key] = [AskedCall.of(step) for step in steps if isinstance(step, ToolCall)]
+        return self._known[key]
 
 
-def trials(ask: AskAgain, attempts: Iterable[AttemptEvidence]) -> RuleTrials:
+def trials(ask: AskAgain, served: Playbook, attempts: Iterable[AttemptEvidence]) -> RuleTrials:
     """Trials on what attempts were refused that are learned from."""
     drawn = draw(list(attempts)).tasks
-    return RuleTrials(ask=ask, requests={(each.trace_id, each.step_id): each for each in drawn if each.kind is TaskKind.CALL})
+    return RuleTrials(
+        ask=ask, served=served, requests={(each.trace_id, each.step_id): each for each in drawn if each.kind is TaskKind.CALL}
+    )
