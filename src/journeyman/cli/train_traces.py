@@ -104,6 +104,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
             "leak": each.split.leak,
             "reflector": from_traces.reflector_name(config) or "template",
             "calls": calls,
+            "max_calls": config.max_calls,
         }
         slots.append(told)
         if not quiet:
@@ -114,9 +115,10 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
 
 
 def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]:
-    """How many calls a run takes at most, by who is asked."""
+    """How many calls a run takes, by what for: more where a group gives several rules, and where bullets are left out."""
     from journeyman.experiments.playbook.examination import ExaminationConfig
     from journeyman.experiments.playbook.from_traces import reflector_name
+    from journeyman.optimizers.playbook.evidence import MEMBERS
     from journeyman.optimizers.playbook.from_traces import asked_about
     from journeyman.optimizers.playbook.group_reflector import calls_needed
 
@@ -124,7 +126,11 @@ def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]
     asked = [group for group in prepared.groups if not asked_about(group, config.min_principals)] if name else []
     reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked)
     tasks = min(len(prepared.tasks.tasks), ExaminationConfig().most_tasks)
-    return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}
+    if not config.evaluate:
+        return {"reflector": reflecting, "trials": 0, "examination": 0}
+    # Each rule is tried on so many people's cases, with it and without.
+    trials = sum(2 * min(2 * MEMBERS, len(group.principals)) for group in asked)
+    return {"reflector": reflecting, "trials": trials, "examination": 2 * tasks * config.attempts_per_task}
 
 
 def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
@@ -148,7 +154,8 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
     calls = told["calls"]
     write(
         f"{counted(told['examined']['attempts'], 'later request')} to examine on; {prepared.split.leak}.",
-        f"At most {calls['reflector']} calls of {told['reflector']}, and {calls['examination']} to examine.",
+        f"About {calls['reflector']} calls of {told['reflector']}, {calls['trials']} to try its rules on what they were drawn "
+        f"from, and {calls['examination']} to examine; never more than {told['max_calls']} in all.",
     )
 
 

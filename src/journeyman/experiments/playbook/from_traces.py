@@ -461,6 +461,11 @@ class _SlotTraining:
         batch = Batch(id=f"{self.learned_as}/examination/{told}", deltas=deltas, at=self.stamp)
         self.playbook = edit.merge(self.path, lambda _: batch).playbook
 
+    def _untried(self) -> str:
+        """Why rules were not drawn that there may be, where that is so."""
+        why = next((each.left_out for each in self.learned.outcomes if each.untried), "") if self.learned else ""
+        return f"nothing was learned: {why}" if why else ""
+
     def _written(self, iteration: Iteration) -> SlotResult:
         learned = self.learned
         return SlotResult(
@@ -469,7 +474,7 @@ class _SlotTraining:
             path=str(self.path),
             candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
-            reason=_nothing(self.prepared, self.config) if iteration.finding is None else iteration.reason,
+            reason=self._untried() or _nothing(self.prepared, self.config) if iteration.finding is None else iteration.reason,
             outcomes=learned.outcomes if learned else (),
             refused=learned.refused if learned else {},
             examination=self.report.json() if self.report else None,

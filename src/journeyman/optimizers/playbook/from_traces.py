@@ -101,6 +101,8 @@ class GroupOutcome:
     """Why rules that were drawn from it may not become bullets. Their words are not kept."""
     left_out: str = ""
     """Why it was not put into words; empty where it was."""
+    untried: bool = False
+    """Whether there were rules that could not be tried: they are not drawn this time."""
     calls: int = 0
 
     def json(self) -> dict[str, Any]:
@@ -261,7 +263,8 @@ async def _tried(outcome: GroupOutcome, trial: Trial, known: set[str]) -> GroupO
         if not draft.held and _bullet_id(draft) not in known:
             found = await trial(draft)
             if found.unknown:
-                return replace(outcome, drafts=(), left_out=f"its rules could not be tried on it: {found.unknown}")
+                why = f"its rules could not be tried on it: {found.unknown}"
+                return replace(outcome, drafts=(), left_out=why, untried=True)
             draft = replace(draft, held=found.held)
             known |= set() if found.held else {_bullet_id(draft)}
         kept.append(draft)
