@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from journeyman.agents.answer import strategies
-from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, RecordedRequest, RecordedServer, Replayer, request_of
+from journeyman.agents.replay import (
+    CallBudget,
+    NamedModel,
+    NotAskable,
+    RecordedRequest,
+    RecordedServer,
+    Replayer,
+    WithinBudget,
+    request_of,
+)
 from journeyman.agents.splice import RequestBody
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet
@@ -18,6 +27,7 @@ from journeyman.core.trace import ToolCall, Trace
 from journeyman.experiments.playbook.recorded_tasks import draw
 from journeyman.io.retry import RetryPolicy
 from journeyman.models import pricing
+from journeyman.models.base import ModelRequest, PromptMessage
 from journeyman.models.scripted import Scripted
 from journeyman.tasks.recorded import TaskKind
 from journeyman.tracing.evidence import evidence_of
@@ -326,6 +336,20 @@ def test_a_call_waits_for_those_under_way_where_they_may_leave_room_for_it() -> 
             await budget.taken(0.96)
 
     asyncio.run(asyncio.wait_for(ask(), 5))
+
+
+def test_a_model_whose_costs_are_limited_is_told_how_long_it_may_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pricing, "of", lambda _: pricing.PerMillion(input=1, output=8))
+    model = Scripted("é", "é")
+    model.deterministic = False
+    asked = ModelRequest(messages=(PromptMessage("user", "é" * 1000),))
+    budget = CallBudget(max_cost=0.05)
+    asyncio.run(WithinBudget(model, budget).complete(asked))
+    (told,) = model.requests
+    assert told.max_tokens is not None
+    assert budget._lost >= (2000 + 8 * told.max_tokens) / 1e6, "a byte may be a token, and this one's cost is unknown"
+    asyncio.run(WithinBudget(model, CallBudget()).complete(asked))
+    assert model.requests[1].max_tokens is None
 
 
 @pytest.mark.parametrize("dialect", CONVERSATIONS)

@@ -148,6 +148,26 @@ def test_what_does_other_than_was_recorded_goes_though_nothing_is_lost_by_it() -
     assert gone.reason.startswith("by itself it does other than what was recorded: 0 of")
 
 
+def test_by_itself_means_beside_what_is_served_as_requests_were_recorded_with_it() -> None:
+    """What a field holds is refused under the name that a served rule gives it: without that rule nothing could be mended."""
+    served = tuple(rule for rule in GOOD if not rule.startswith("cities"))
+    requests = drawn(40, served)
+    book, baseline = playbook(GOOD, "oslo"), playbook(GOOD, "oslo")
+    baseline = replace(baseline, bullets=tuple(each for each in book.bullets if each.content in served))
+    false = replace(book.bullets[0], id="b-f", content="cities: small letters", about="order.city")
+    (true,) = [each for each in book.bullets if each not in baseline.bullets]
+    examination = Examination(
+        evaluator=HeldOutEvaluator(store=open_store("memory:")),
+        ask=NamedModel(Firm(orders())),
+        config=ExaminationConfig(min_groups=5),
+    )
+    both = replace(book, bullets=(*book.bullets, false))
+    report = asyncio.run(examination.examine(requests, both, baseline, id="e"))
+    assert [each.content for each in report.dropped] == [false.content]
+    assert true in report.playbook.active
+    assert report.verdict is GateVerdict.CHECKED
+
+
 def test_of_two_parts_of_one_rule_neither_goes() -> None:
     """Each by itself leaves half of it undone; without either something is lost."""
 
