@@ -34,9 +34,9 @@ from journeyman.core.score import Experience, Score
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.playbook.bullet_examination import trials
 from journeyman.experiments.playbook.examination import Examination, ExaminationConfig
 from journeyman.experiments.playbook.recorded_tasks import draw
-from journeyman.experiments.playbook.rule_trial import trials
 from journeyman.models import embedders, load
 from journeyman.models.base import CachedModel, Model
 from journeyman.optimizers.playbook.curator import Curator, Origin

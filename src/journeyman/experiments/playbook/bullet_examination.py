@@ -7,21 +7,28 @@ of two that cannot both hold each is judged by itself first, and in the end each
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from journeyman.agents.attempt import Attempt
+from journeyman.agents.replay import AskAgain
+from journeyman.core.errors import ModelError
 from journeyman.core.evaluation import pair
 from journeyman.core.format import counted
 from journeyman.core.gate import interval_of
 from journeyman.core.playbook import Batch, Bullet, Playbook, Retire
 from journeyman.core.task import Task
+from journeyman.core.trace import ToolCall
 from journeyman.experiments.compare import results
-from journeyman.experiments.playbook.recorded_tasks import RecordedTask
+from journeyman.experiments.playbook.recorded_tasks import RecordedTask, draw
 from journeyman.optimizers.playbook.conflict import contradicts
+from journeyman.optimizers.playbook.evidence import MEMBERS, GroupKind
+from journeyman.optimizers.playbook.from_traces import Tried
+from journeyman.optimizers.playbook.group_reflector import MARGIN, DraftRule
 from journeyman.stats import bootstrap_interval, cluster_interval
-from journeyman.tasks.recorded import RecordedAnswer, calls_of, effect
+from journeyman.tasks.recorded import AskedCall, RecordedAnswer, TaskKind, calls_of, effect
+from journeyman.tracing.evidence import AttemptEvidence
 
 _FEWEST_OF_ARGUMENT = 20
 """Requests with an argument, below which a bullet on it is judged by all of its tool."""
@@ -71,7 +78,7 @@ class LeftOut:
         return self.high < 0
 
 
-class Answers(Protocol):
+class RepliesOnce(Protocol):
     """Who answers recorded requests anew, each once, in all trials."""
 
     async def of(self, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[Attempt]: ...
@@ -84,7 +91,7 @@ class BulletExamination:
     playbook: Playbook
     baseline: Playbook
     tasks: Sequence[RecordedTask]
-    answers: Answers
+    answers: RepliesOnce
     trials: int = 1
     most: int = 60
     """Requests by which one is judged."""
@@ -248,6 +255,75 @@ def _interval(signs: Sequence[int], tasks: Sequence[RecordedTask], alpha: float)
 
 def _counts(found: ByItself) -> str:
     return f"{found.better} of {counted(found.tasks, 'recorded request')} better, {found.worse} worse"
+
+
+# A rule before it becomes a bullet.
+
+
+@dataclass(kw_only=True)
+class RuleTrials:
+    """Tries a rule on the evidence that it was drawn from: told it, does the agent do what those refusals said? Implements
+    `Trial`.
+
+    Whoever has captured a reflector can have it write anything, whatever it reads. What a tool refused, and what it said would
+    be right, stands in the record: a rule that does not bring the agent to do that does not follow from it.
+    """
+
+    ask: AskAgain
+    served: Playbook
+    """What the refused calls were made with."""
+    requests: Mapping[tuple[str, str], RecordedTask]
+    """Those whose refusals say what would be right, by trace and refused call."""
+    _known: dict[tuple[str, ...], Sequence[AskedCall]] = field(default_factory=dict, init=False)
+    """What was answered, by request and bullets."""
+
+    @property
+    def name(self) -> str:
+        return self.ask.name
+
+    async def __call__(self, draft: DraftRule) -> Tried:
+        if draft.group.kind is not GroupKind.REJECTED:
+            return Tried()
+        insight = draft.insight
+        bullet = Bullet(
+            id="tried", content=insight.content, section=insight.section, domain=insight.domain, about=insight.about
+        )
+        cases = self._cases(draft)
+        try:
+            better = sum([await self._mends(case, bullet) for case in cases])
+        except ModelError as error:
+            return Tried(unknown=str(error))
+        if better >= MARGIN * (len(cases) - better):
+            return Tried()
+        return Tried(
+            held=f"told it beside what is served, the agent does what was said to be right in {better} of "
+            f"{counted(len(cases), 'refused request')} that it was drawn from"
+        )
+
+    def _cases(self, draft: DraftRule) -> list[RecordedTask]:
+        """Requests of the group, each of another person."""
+        found = (self.requests.get((each.trace_id, each.call.id)) for each in draft.group.shown(None) if each.call)
+        return [each for each in found if each is not None][: 2 * MEMBERS]
+
+    async def _mends(self, case: RecordedTask, bullet: Bullet) -> bool:
+        beside = beside_which(bullet, shown(self.served, case.task), self.served)
+        before, after = [await self._calls(case, bullets) for bullets in (beside, (*beside, bullet))]
+        return effect(RecordedAnswer.loads(case.task.answer), before, after).sign > 0
+
+    async def _calls(self, case: RecordedTask, bullets: Sequence[Bullet]) -> Sequence[AskedCall]:
+        key = (case.task.id, *(each.content for each in bullets))
+        if key not in self._known:
+            steps = await self.ask(case.request, bullets)
+            self._known[key] = [AskedCall.of(step) for step in steps if isinstance(step, ToolCall)]
+        return self._known[key]
+
+
+def trials(ask: AskAgain, served: Playbook, attempts: Iterable[AttemptEvidence]) -> RuleTrials:
+    """Trials on what attempts were refused that are learned from."""
+    drawn = draw(list(attempts)).tasks
+    return RuleTrials(
+        ask=ask, served=served, requests={(each.trace_id, each.step_id): each for each in drawn if each.kind is TaskKind.CALL}
+    )
 
 
 # Playbooks and requests.

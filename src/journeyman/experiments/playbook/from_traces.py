@@ -30,9 +30,9 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import examination
+from journeyman.experiments.playbook.bullet_examination import trials
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
-from journeyman.experiments.playbook.rule_trial import trials
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import check_writable, locked
