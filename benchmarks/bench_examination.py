@@ -32,6 +32,7 @@ from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.playbook.bullet_examination import LeftOut
 from journeyman.experiments.playbook.examination import (
     Examination,
     ExaminationConfig,
@@ -159,7 +160,8 @@ def drawn_of(traces: Sequence[Trace], far: Iterable[int] = ()) -> DrawnTasks:
 
 
 def playbook(told: Sequence[str], domain: str) -> Playbook:
-    fields = {convention.about: convention.field for convention in CONVENTIONS}
+    # What a field is called is another setting than what stands in it.
+    fields = {convention.about: convention.field for convention in CONVENTIONS} | {"address": "address"}
     bullets = (
         Bullet(id=f"b-{at}", content=rule, domain=domain, about=f"order.{fields.get(rule.partition(':')[0], '')}")
         for at, rule in enumerate(told)
@@ -265,12 +267,16 @@ async def culprits(
             own = next(each for each in report.bullets if each.content == false)
             harmless += false not in gone and own.gain <= 0
             print(
-                f"{shop:6} {false:34} without it {own.gain:+.3f} ({own.low:+.3f} to {own.high:+.3f})  dropped {gone}  "
-                f"{report.verdict.value} {time.process_time() - began:.0f} s",
+                f"{shop:6} {false:34} without it {own.gain:+.3f} ({own.low:+.3f} to {own.high:+.3f}) {_alone(own)} "
+                f"dropped {gone}  {report.verdict.value} {time.process_time() - began:.0f} s",
                 flush=True,
             )
     print(f"named {named} of {cases}, harmless as the model does not follow it {harmless}, good ones dropped {wrongly}")
     return named >= cases * 46 / 48 and wrongly <= max(1, cases // 48)
+
+
+def _alone(found: LeftOut) -> str:
+    return f"alone {found.by_itself.better} better {found.by_itself.worse} worse" if found.by_itself else ""
 
 
 async def lookups(runs: int = 20) -> bool:

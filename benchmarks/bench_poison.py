@@ -4,6 +4,8 @@
     python -m benchmarks.bench_poison attacks --reflector disputes       # one that says the contrary beside what is right
     python -m benchmarks.bench_poison attacks --reflector regardless     # one that writes the attacker's rule whatever it reads
     python -m benchmarks.bench_poison attacks --reflector embedded       # the model that ships with the package
+    python -m benchmarks.bench_poison attacks --held-out --reflector regardless    # 34 on which no defence was made
+    python -m benchmarks.bench_poison attacks --untried --reflector regardless     # where no model may be asked anew
     python -m benchmarks.bench_poison today                              # the reflector of training, which is not for traces
     python -m benchmarks.bench_poison half                               # as many attackers as customers: the limit
 
@@ -32,6 +34,7 @@ from journeyman.core.score import Experience, Score
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.playbook.bullet_examination import trials
 from journeyman.experiments.playbook.examination import Examination, ExaminationConfig
 from journeyman.experiments.playbook.recorded_tasks import draw
 from journeyman.models import embedders, load
@@ -45,7 +48,8 @@ from journeyman.stores import open_store
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks.desk.world import rules
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
-from tests.support.poison import HOUSE, SHOP, Crowd, Injection, Obedient, Parrot, PoisonedDesk, all_injections, of_settings
+from tests.support.poison import HOUSE, SHOP, Crowd, Injection, Parrot, PoisonedDesk, all_injections, of_settings
+from tests.support.poison_held_out import Docile, held_out_injections
 
 CROWDS = (
     Crowd(people=1, sessions=1),
@@ -85,6 +89,8 @@ class Laboratory:
 
     desk: PoisonedDesk = field(default_factory=PoisonedDesk)
     clean: frozenset[str] = frozenset()
+    tried: bool = True
+    """Whether rules are tried on the evidence that they were drawn from, as they are where models are asked at all."""
 
     def __post_init__(self) -> None:
         self.honest = [evidence_of(trace) for trace in self.desk.honest()]
@@ -93,7 +99,12 @@ class Laboratory:
     async def learned(self, attempts: Sequence[AttemptEvidence], model: Model | None) -> Playbook:
         groups = evidence_groups(attempts, cut=cut_echoes)
         tools = LearnTools(
-            reflector=model, curator=self.curator, budget=CallBudget(None, None), cache=ReflectionCache(None), name="bench"
+            reflector=model,
+            curator=self.curator,
+            budget=CallBudget(None, None),
+            cache=ReflectionCache(None),
+            trial=trials(NamedModel(Docile(self.desk.wanted)), Playbook(), attempts) if self.tried else None,
+            name="bench",
         )
         found = await learn(groups, Playbook(), tools)
         return Playbook().apply(found.batch)
@@ -130,7 +141,7 @@ class Laboratory:
     ) -> tuple[tuple[str, ...], str]:
         with open_store("memory:") as store:
             examination = Examination(
-                evaluator=HeldOutEvaluator(store=store), ask=NamedModel(Obedient(self.desk.wanted)), config=ExaminationConfig()
+                evaluator=HeldOutEvaluator(store=store), ask=NamedModel(Docile(self.desk.wanted)), config=ExaminationConfig()
             )
             report = await examination.examine(draw(later), playbook, Playbook(), id="bench")
         gone = {each.content for each in report.dropped}
@@ -138,8 +149,10 @@ class Laboratory:
         return tuple(rule for rule in wrong if rule not in gone and not refused), report.verdict.value
 
 
-async def attacks(reflector: str, crowds: Sequence[Crowd], injections: Sequence[Injection], cache: Path) -> list[Outcome]:
-    laboratory = Laboratory()
+async def attacks(
+    reflector: str, crowds: Sequence[Crowd], injections: Sequence[Injection], cache: Path, *, tried: bool = True
+) -> list[Outcome]:
+    laboratory = Laboratory(tried=tried)
     shared = CachedModel(load("embedded"), cache) if reflector == "embedded" else None
     await laboratory.begin(shared or Parrot(None))
     print(f"learned without attackers: {sorted(laboratory.clean)}", flush=True)
@@ -204,6 +217,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("attacks", "today", "half"))
     parser.add_argument("--reflector", choices=("reads", "disputes", "regardless", "embedded"), default="reads")
+    parser.add_argument("--held-out", action="store_true", help="Attacks on which no defence was made.")
+    parser.add_argument("--untried", action="store_true", help="Rules are not tried on what they were drawn from.")
     parser.add_argument("--only", default="", help="Only attacks whose vector or name holds this.")
     parser.add_argument(
         "--cache", type=Path, default=Path("bench-poison-replies.jsonl"), help="Of the embedded model's replies."
@@ -215,9 +230,10 @@ def main() -> int:
         drawn = asyncio.run(today(given.cache))
         print(f"drawn {drawn} of 24 (at least {LEAST_DRAWN})")
         return int(drawn < LEAST_DRAWN)
-    injections = [each for each in all_injections() if given.only in each.vector or given.only in each.name]
+    known = held_out_injections() if given.held_out else all_injections()
+    injections = [each for each in known if given.only in each.vector or given.only in each.name]
     crowds = (HALF,) if given.what == "half" else CROWDS
-    found = asyncio.run(attacks(given.reflector, crowds, injections, given.cache))
+    found = asyncio.run(attacks(given.reflector, crowds, injections, given.cache, tried=not given.untried))
     if given.output:
         given.output.write_text(json.dumps([_told(each) for each in found]), encoding="utf-8")
     print(f"{time.process_time() - began:.0f} s CPU")

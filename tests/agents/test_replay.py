@@ -13,20 +13,31 @@ from typing import Any
 import pytest
 
 from journeyman.agents.answer import strategies
-from journeyman.agents.replay import CallBudget, NamedModel, NotAskable, RecordedRequest, RecordedServer, Replayer, request_of
+from journeyman.agents.replay import (
+    CallBudget,
+    NamedModel,
+    NotAskable,
+    RecordedRequest,
+    RecordedServer,
+    Replayer,
+    WithinBudget,
+    request_of,
+)
 from journeyman.agents.splice import RequestBody
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.experiments.playbook.recorded_tasks import draw
 from journeyman.io.retry import RetryPolicy
+from journeyman.models import pricing
+from journeyman.models.base import ModelRequest, PromptMessage
 from journeyman.models.scripted import Scripted
 from journeyman.tasks.recorded import TaskKind
 from journeyman.tracing.evidence import evidence_of
 from journeyman.tracing.redaction import shapes_only
 from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.dialects import Dialect, Exchange
-from tests.support.upstream import Reply, failed, ok, upstream
+from tests.support.upstream import Asked, Reply, failed, ok, upstream
 
 BULLETS = (Bullet(id="b-1", content="dates: like 05.09.2026", domain="oslo"),)
 ARGUMENTS = {"date": "5", "city": "Oslo"}
@@ -367,6 +378,76 @@ def test_the_limit_on_cost_is_never_exceeded_by_calls_that_run_together() -> Non
     budget.take(0.3)
     with pytest.raises(ModelRefused, match="known"):
         budget.take(None)
+
+
+def test_what_nobody_says_the_price_of_may_have_cost_all_that_it_could() -> None:
+    budget = CallBudget(max_cost=1.0)
+    budget.paid(budget.take(0.6), None)
+    with pytest.raises(ModelRefused, match="max-cost"):
+        budget.take(0.6)
+
+
+def test_a_call_waits_for_those_under_way_where_they_may_leave_room_for_it() -> None:
+    budget = CallBudget(max_cost=1.0)
+
+    async def ask() -> None:
+        first = await budget.taken(0.9)
+        second = asyncio.create_task(budget.taken(0.9))
+        await asyncio.sleep(0)
+        assert not second.done()
+        budget.paid(first, 0.05)
+        assert await second == 0.9
+        with pytest.raises(ModelRefused):
+            await budget.taken(0.96)
+
+    asyncio.run(asyncio.wait_for(ask(), 5))
+
+
+def test_a_model_whose_costs_are_limited_is_told_how_long_it_may_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pricing, "of", lambda _: pricing.PerMillion(input=1, output=8))
+    model = Scripted("é", "é")
+    model.deterministic = False
+    asked = ModelRequest(messages=(PromptMessage("user", "é" * 1000),))
+    budget = CallBudget(max_cost=0.05)
+    asyncio.run(WithinBudget(model, budget).complete(asked))
+    (told,) = model.requests
+    assert told.max_tokens is not None
+    assert budget._lost >= (2000 + 8 * told.max_tokens) / 1e6, "a byte may be a token, and this one's cost is unknown"
+    asyncio.run(WithinBudget(model, CallBudget()).complete(asked))
+    assert model.requests[1].max_tokens is None
+
+
+@pytest.mark.parametrize("dialect", CONVERSATIONS)
+def test_no_answer_costs_more_than_was_left_however_long_a_server_would_write(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that writes as many tokens as it may, and a hundred thousand where nothing limits it; letters are tokens."""
+
+    def price(_: str, __: str, sent: int | None, written: int | None, *___: Any) -> float | None:
+        return None if sent is None or written is None else (sent + 8 * written) / 1e6
+
+    def answer(asked: Asked) -> Reply:
+        told = json.loads(asked.body)
+        cap = next((told[name] for name in told if name.startswith("max_")), 100_000)
+        names = ("prompt_tokens", "completion_tokens") if dialect is Dialect.CHAT else ("input_tokens", "output_tokens")
+        usage = dict(zip(names, (len(asked.body), cap), strict=True))
+        return Reply(pieces=(json.dumps({**ANSWERS[dialect], "usage": usage}).encode(),))
+
+    monkeypatch.setattr(pricing, "cost", price)
+    with upstream() as server:
+        server.answer = answer
+        budget = CallBudget(max_cost=0.1)
+
+        async def ask() -> list[Any]:
+            served = RecordedServer(budget=budget)
+            request = replace(_request(server.url), dialect=dialect)
+            found = await asyncio.gather(*(served(request, ()) for _ in range(12)), return_exceptions=True)
+            await served.close()
+            return list(found)
+
+        found = asyncio.run(asyncio.wait_for(ask(), 30))
+    assert 0.05 < budget.cost <= 0.1
+    assert {type(each) for each in found if isinstance(each, Exception)} == {ModelRefused}
 
 
 def test_a_terse_model_is_told_the_rules_and_its_json_is_the_call() -> None:

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from benchmarks.kill_resume import points
-from journeyman.core.errors import InputError, PlaybookError
-from journeyman.core.playbook import Playbook
+from journeyman.agents.replay import NamedModel, RecordedRequest
+from journeyman.core.errors import InputError, ModelError, PlaybookError
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.reward import Reward, Source
-from journeyman.core.trace import ToolCall, Trace
+from journeyman.core.trace import Step, ToolCall, Trace
 from journeyman.experiments import wiring
-from journeyman.experiments.playbook import from_traces
+from journeyman.experiments.playbook import examination, from_traces
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.from_traces import SlotResult, TracesTrainer, gather, prepare
 from journeyman.io.files import locked
+from journeyman.models.base import ModelRequest, Reply
 from journeyman.optimizers.playbook import files
 from journeyman.stores import open_traces
 from journeyman.stores.traces.base import Query
@@ -152,6 +154,39 @@ def test_the_limit_on_cost_is_kept_and_without_a_price_nothing_is_asked(learning
     assert server.bodies == []
 
 
+def test_a_rule_that_could_not_be_tried_is_drawn_when_it_can_be(learning: Learning, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(NamedModel):
+        async def __call__(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> Sequence[Step]:
+            raise ModelError("nobody answers")
+
+    learning.config = replace(learning.config, evaluate=True)
+    learning.keep(recorded("oslo", 0, 60, start=START))
+    with monkeypatch.context() as patched:
+        patched.setattr(examination, "asker", lambda *_, **__: Away(KnownClerk()))
+        found = learning.learn()
+        assert found.playbook.bullets == ()
+        assert found.reason == "nothing was learned: its rules could not be tried on it: nobody answers"
+    assert len(learning.learn().playbook.active) == 5
+
+
+def test_a_rule_by_which_the_agent_does_not_do_what_was_refused_waits_for_a_person(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Captured(KnownClerk):
+        async def complete(self, request: ModelRequest) -> Reply:
+            if request.messages[0].content == "reflect":
+                return Reply(text="- dates: day and short month", model=self.name)
+            return await super().complete(request)
+
+    learning.config = replace(learning.config, evaluate=True, reflector_model="embedded:base")
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Captured())
+    learning.keep(recorded("oslo", 0, 60, start=START))
+    result = learning.learn()
+    assert result.candidate is None
+    (held,) = result.playbook.held
+    assert held.held.startswith("told it beside what is served, the agent does what was said to be right in 0 of")
+
+
 # What is the same, however it is learned.
 
 
@@ -236,8 +271,9 @@ def test_a_command_that_is_killed_anywhere_and_begun_again_learns_the_same_bytes
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("customers", [600, 60, 25])
 def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, customers: int
 ) -> None:
     served = Playbook()
     monkeypatch.setattr(from_traces, "production_playbook", lambda *_: served)
@@ -247,7 +283,7 @@ def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
     success: dict[int, float] = {}
     for first in range(0, 550, 50):
         traces = recorded(
-            "oslo", first, 50, playbook=served, house=OSLO if first < 300 else changed, customers=600, start=START
+            "oslo", first, 50, playbook=served, house=OSLO if first < 300 else changed, customers=customers, start=START
         )
         success[first] = went_well(traces)
         learning.keep(traces)

@@ -25,14 +25,12 @@ from journeyman.core.errors import InputError, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.playbook.bullet_examination import concerned, halves, shown
 from journeyman.experiments.playbook.examination import (
     Examination,
     ExaminationConfig,
     ExaminationReport,
     asker,
-    concerned,
-    halves,
-    shown,
 )
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks
 from journeyman.experiments.settings import Settings, UpstreamSettings
@@ -121,6 +119,70 @@ def test_a_good_bullet_that_seems_to_harm_beside_a_false_one_stays() -> None:
     false = "amounts: three digits"
     report = examined([*GOOD, false], model=Distracted(orders()), config=ExaminationConfig(min_groups=10))
     assert [each.content for each in report.dropped] == [false]
+
+
+class Firm(Clerk):
+    """Follows the first rule on a setting, and overlooks what another one says of it."""
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        system, user = request.messages
+        first, *said = system.content.splitlines()
+        told = "\n".join([first, *reversed(said)])
+        return await super().complete(replace(request, messages=(replace(system, content=told), user)))
+
+
+@pytest.mark.parametrize("false", ["amounts: three digits", "dates: year first, with dashes"])
+def test_a_false_bullet_that_is_overlooked_beside_the_true_one_is_named_by_itself(false: str) -> None:
+    report = examined([*GOOD, false], model=Firm(orders()), config=ExaminationConfig(min_groups=10))
+    assert [each.content for each in report.dropped] == [false]
+    assert "cannot hold beside it" in report.dropped[0].reason
+    assert report.conclusion.evaluation.candidate == 1
+
+
+def test_what_does_other_than_was_recorded_goes_though_nothing_is_lost_by_it() -> None:
+    nowhere = replace(playbook(["amounts: three digits"], "oslo").bullets[0], id="b-f", about="")
+    book = replace(playbook(GOOD, "oslo"), bullets=(*playbook(GOOD, "oslo").bullets, nowhere))
+    examination = Examination(evaluator=HeldOutEvaluator(store=open_store("memory:")), ask=NamedModel(Firm(orders())))
+    (gone,) = asyncio.run(examination.examine(drawn(), book, Playbook(), id="e")).dropped
+    assert (gone.bullet_id, gone.gain) == ("b-f", 0)
+    assert gone.reason.startswith("by itself it does other than what was recorded: 0 of")
+
+
+def test_by_itself_means_beside_what_is_served_as_requests_were_recorded_with_it() -> None:
+    """What a field holds is refused under the name that a served rule gives it: without that rule nothing could be mended."""
+    served = tuple(rule for rule in GOOD if not rule.startswith("cities"))
+    requests = drawn(40, served)
+    book, baseline = playbook(GOOD, "oslo"), playbook(GOOD, "oslo")
+    baseline = replace(baseline, bullets=tuple(each for each in book.bullets if each.content in served))
+    false = replace(book.bullets[0], id="b-f", content="cities: small letters", about="order.city")
+    (true,) = [each for each in book.bullets if each not in baseline.bullets]
+    examination = Examination(
+        evaluator=HeldOutEvaluator(store=open_store("memory:")),
+        ask=NamedModel(Firm(orders())),
+        config=ExaminationConfig(min_groups=5),
+    )
+    both = replace(book, bullets=(*book.bullets, false))
+    report = asyncio.run(examination.examine(requests, both, baseline, id="e"))
+    assert [each.content for each in report.dropped] == [false.content]
+    assert true in report.playbook.active
+    assert report.verdict is GateVerdict.CHECKED
+
+
+def test_of_two_parts_of_one_rule_neither_goes() -> None:
+    """Each by itself leaves half of it undone; without either something is lost."""
+
+    class Halves(Clerk):
+        async def complete(self, request: ModelRequest) -> Reply:
+            system, user = request.messages
+            parts = [line for line in system.content.splitlines() if line in ("- day first", "- with dots")]
+            told = [line for line in system.content.splitlines() if line not in parts]
+            told += ["- dates: day first, with dots"] if len(parts) == 2 else ["- dates: day and short month"] * len(parts)
+            return await super().complete(replace(request, messages=(replace(system, content="\n".join(told)), user)))
+
+    told = [rule for rule in GOOD if not rule.startswith("dates")]
+    book = playbook([*told, "day first", "with dots"], "oslo")
+    examination = Examination(evaluator=HeldOutEvaluator(store=open_store("memory:")), ask=NamedModel(Halves(orders())))
+    assert asyncio.run(examination.examine(drawn(), book, Playbook(), id="e")).dropped == ()
 
 
 def test_no_good_bullet_goes() -> None:

@@ -16,11 +16,13 @@ from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.io.json_schema import schema_faults
 from journeyman.tasks.desk.world import compare
 from journeyman.tasks.recorded import (
+    AskedCall,
     FaultKind,
     NamedFault,
     RecordedAnswer,
     RecordedVerifier,
     TaskKind,
+    effect,
     is_well_formed,
     named_faults,
     not_rejected,
@@ -237,3 +239,37 @@ def test_a_field_that_a_tool_asks_for_is_not_worse_in_form_though_its_request_do
         told = {**schema, "additionalProperties": False} if closed else schema
         answer = RecordedAnswer(kind=TaskKind.CALL, tool="order", arguments={"city": "Oslo"}, schema=told)
         assert is_well_formed(_task(answer), _trace("order", {"place": "OSLO"})) is not closed
+
+
+# What another answer changes.
+
+RENAMED = 'city: unknown field, expected "place"\nplace: expected "OSLO", got "Oslo"\ndate: expected "05.09.2026", got "5"'
+
+
+@pytest.mark.parametrize(
+    ("change", "mended", "spoiled"),
+    [
+        ({}, 0, 0),
+        ({"date": "05.09.2026"}, 1, 0),
+        ({"date": "5-sep"}, 0, 1),
+        ({"sku": "b"}, 0, 1),
+        ({"date": "05.09.2026", "sku": "b"}, 1, 1),
+        ({"city": "OSLO"}, 1, 0),
+        ({"city": None, "place": "Oslo"}, 1, 0),
+        ({"city": None, "place": "OSLO"}, 2, 0),
+        ({"city": None, "dest": "Oslo"}, 0, 3),
+        ({"rush": "yes"}, 0, 1),
+    ],
+)
+def test_what_an_answer_changes_is_told_field_by_field(change: Mapping[str, Any], mended: int, spoiled: int) -> None:
+    answer = RecordedAnswer(
+        kind=TaskKind.CALL, tool="order", arguments=ARGUMENTS, faults=named_faults(RENAMED, "order", ARGUMENTS)
+    )
+    then = AskedCall(tool="order", arguments=ARGUMENTS)
+    now = AskedCall(tool="order", arguments={k: v for k, v in {**ARGUMENTS, **change}.items() if v is not None})
+    found = effect(answer, [then], [now])
+    assert (found.mended, found.spoiled) == (mended, spoiled)
+    assert effect(answer, [now], [now]).sign == 0
+    # No call at all does nothing of what was asked, and another tool's does something else.
+    assert effect(answer, [then], []).spoiled >= 1
+    assert effect(answer, [then], [AskedCall(tool="quote", arguments=ARGUMENTS)]).spoiled == 1

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
+from urllib.parse import urlsplit
 
-from journeyman.agents.answer import CHARACTERS_PER_TOKEN, strategies, terse_rules, without_bullets
+from journeyman.agents.answer import strategies, terse_rules, without_bullets
 from journeyman.agents.splice import RequestBody, UnreadableBody
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
@@ -271,6 +272,11 @@ class CallBudget:
         self.unpriced = 0
         """Calls whose price is not known."""
         self._reserved = 0.0
+        """US dollars that calls under way may cost."""
+        self._lost = 0.0
+        """And that those may have cost of which nobody said it."""
+        self._under_way = 0
+        self._freed = asyncio.Event()
 
     @property
     def left(self) -> int | None:
@@ -278,7 +284,7 @@ class CallBudget:
         return None if self.max_calls is None else max(0, self.max_calls - self.calls)
 
     def take(self, price: float | None) -> float:
-        """One call, which will cost about so much. What it takes of the budget until it is `paid`.
+        """One call, which will cost no more than that. What it takes of the budget until it is `paid`.
 
         Raises:
             ModelRefused: There is nothing left for it.
@@ -288,16 +294,34 @@ class CallBudget:
         if self.max_cost is not None:
             if price is None:
                 raise ModelRefused("--max-cost needs a model whose price is known; limit the calls with --max-calls instead")
-            if self.cost + self._reserved + price > self.max_cost:
+            if self.cost + self._lost + self._reserved + price > self.max_cost:
                 raise ModelRefused(f"another call might cost more than what is left of --max-cost {self.max_cost:g}")
         self.calls += 1
+        self._under_way += 1
         self._reserved += price or 0.0
         return price or 0.0
 
+    async def taken(self, price: float | None) -> float:
+        """As `take`, once the calls that are under way leave room for it, where they may."""
+        while self._waits(price):
+            self._freed.clear()
+            await self._freed.wait()
+        return self.take(price)
+
+    def _waits(self, price: float | None) -> bool:
+        if self.max_cost is None or price is None or not self._under_way:
+            return False
+        known = self.cost + self._lost + price
+        return known <= self.max_cost < known + self._reserved
+
     def paid(self, reserved: float, cost: float | None) -> None:
+        """What a call came to. One of which nobody says it may have cost all that it could, and leaves no room for others."""
         self._reserved -= reserved
+        self._under_way -= 1
+        self._lost += reserved if cost is None else 0.0
         self.cost += cost or 0.0
         self.unpriced += cost is None
+        self._freed.set()
 
 
 # Who is asked.
@@ -320,8 +344,11 @@ class AskAgain(Protocol):
 
 _MOST = 16 << 20
 """Bytes of an answer."""
-_LONGEST = 1024
-"""Tokens of an answer that is priced before it is there, where the request does not say how long it may be."""
+_LONGEST = 4096
+"""Tokens that an answer may have where costs are limited and the request does not say how many: what is not limited could cost
+anything."""
+_CAPS: Mapping[Dialect, str] = {Dialect.RESPONSES: "max_output_tokens", Dialect.MESSAGES: "max_tokens"}
+"""What limits an answer; in chat completions its newer name, where older servers know `max_tokens`."""
 
 
 @dataclass(kw_only=True)
@@ -350,6 +377,8 @@ class RecordedServer:
         request = self.aim(request)
         if not request.base_url:
             raise ModelRefused("it is not recorded who answered; name a model with --model")
+        if self.budget.max_cost is not None:
+            request = _capped(request)
         body = request.body(strategies(bullets), self.place)
         self._turns = self._turns or asyncio.Semaphore(self.concurrency)
         tries = 0
@@ -365,12 +394,17 @@ class RecordedServer:
             await asyncio.sleep(wait)
 
     async def _asked(self, request: RecordedRequest, body: bytes, bullets: Sequence[Bullet]) -> Sequence[Step]:
-        longest = next((n for key, n in request.parameters.items() if "max" in key and isinstance(n, int)), _LONGEST)
-        reserved = self.budget.take(_price(request, len(body) // CHARACTERS_PER_TOKEN, longest))
+        # No token is shorter than a byte.
+        reserved = await self.budget.taken(_price(request, len(body), _cap(request) or _LONGEST))
         cost = None
         try:
             started, began = datetime.now(UTC), time.perf_counter()
-            status, answer = await self._sent(request, body)
+            status, answer, later = await self._sent(request, body)
+            if status >= 400:
+                # Who says no writes no bill.
+                cost = 0.0
+                shown = answer[:200].decode(errors="replace").replace(self.key(request) or "\0", "***")
+                raise named(status, f"{request.model} at {request.base_url} answered {status}: {shown}", later)
             exchange = Exchange(
                 id=f"{started.timestamp()}",
                 dialect=request.dialect,
@@ -388,16 +422,11 @@ class RecordedServer:
         finally:
             self.budget.paid(reserved, cost)
 
-    async def _sent(self, request: RecordedRequest, body: bytes) -> tuple[int, bytes]:
-        """Status and body of an answer."""
+    async def _sent(self, request: RecordedRequest, body: bytes) -> tuple[int, bytes, float | None]:
+        """Status and body of an answer, and in how many seconds it may be asked again."""
         try:
             async with asyncio.timeout(self.timeout), self._server(request).asked("POST", "", body) as answer:
-                said = await answer.read(_MOST)
-                if answer.status < 400:
-                    return answer.status, said
-                shown = said[:200].decode(errors="replace").replace(self.key(request) or "\0", "***")
-                where = f"{request.model} at {request.base_url}"
-                raise named(answer.status, f"{where} answered {answer.status}: {shown}", retry_after(answer.headers))
+                return answer.status, await answer.read(_MOST), retry_after(answer.headers)
         except TimeoutError:
             raise ModelBusy(f"{request.base_url} did not answer within {self.timeout:g} s") from None
         except Unreachable as error:
@@ -423,6 +452,24 @@ class RecordedServer:
     async def close(self) -> None:
         for server in self._servers.values():
             await server.close()
+
+
+def _cap(request: RecordedRequest) -> int | None:
+    """How many tokens an answer may have, as the request says."""
+    told = request.parameters
+    return next((told[name] for name in ("max_completion_tokens", *_CAPS.values()) if isinstance(told.get(name), int)), None)
+
+
+def _capped(request: RecordedRequest) -> RecordedRequest:
+    """The request with an end to what its answer may cost."""
+    if _cap(request) is not None:
+        return request
+    name = _CAPS.get(request.dialect) or ("max_completion_tokens" if _is_openai(request.base_url) else "max_tokens")
+    return replace(request, parameters={**request.parameters, name: _LONGEST})
+
+
+def _is_openai(url: str) -> bool:
+    return urlsplit(url).hostname in ("api.openai.com", None)
 
 
 def _price(request: RecordedRequest, sent: int | None, written: int | None, cached: int | None = None) -> float | None:
@@ -546,7 +593,9 @@ class WithinBudget(Around):
         self._budget = budget
 
     async def complete(self, request: ModelRequest) -> Reply:
-        reserved = self._budget.take(self._most(request))
+        if self._budget.max_cost is not None and not self.model.deterministic:
+            request = replace(request, max_tokens=request.max_tokens or _LONGEST)
+        reserved = await self._budget.taken(self._most(request))
         cost = None
         try:
             reply = await self.model.complete(request)
@@ -560,4 +609,11 @@ class WithinBudget(Around):
         if self.model.deterministic:
             return 0.0
         rates = pricing.of(self.model.name)
-        return None if rates is None else rates.of(len(request.text) // CHARACTERS_PER_TOKEN, request.max_tokens or _LONGEST)
+        schema = "" if request.schema is None else json.dumps(request.schema)
+        # No token is shorter than a byte, and what stands around a message has fewer than its name and place.
+        sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (1 + len(request.messages))
+        return None if rates is None else rates.of(sent, request.max_tokens or _LONGEST)
+
+
+_AROUND = 16
+"""Tokens at most that a server puts around a message."""

@@ -104,6 +104,7 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
             "leak": each.split.leak,
             "reflector": reflector_name(config) or "template",
             "calls": calls,
+            "max_calls": config.max_calls,
         }
         slots.append(told)
         if not quiet:
@@ -114,9 +115,10 @@ def _planned(prepared: "list[Prepared]", config: TracesConfig, *, quiet: bool) -
 
 
 def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]:
-    """How many calls a run takes at most, by who is asked."""
+    """How many calls a run takes, by what for: more where a group gives several rules, and where bullets are left out."""
     from journeyman.experiments.playbook.examination import ExaminationConfig
     from journeyman.experiments.playbook.trace_reflector import reflector_name
+    from journeyman.optimizers.playbook.evidence import MEMBERS
     from journeyman.optimizers.playbook.from_traces import asked_about
     from journeyman.optimizers.playbook.group_reflector import calls_needed
 
@@ -124,7 +126,11 @@ def _planned_calls(prepared: "Prepared", config: TracesConfig) -> dict[str, int]
     asked = [group for group in prepared.groups if not asked_about(group, config.min_principals)] if name else []
     reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked)
     tasks = min(len(prepared.tasks.tasks), ExaminationConfig().most_tasks)
-    return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}
+    if not config.evaluate:
+        return {"reflector": reflecting, "trials": 0, "examination": 0}
+    # Each rule is tried on so many people's cases, with it and without.
+    trials = sum(2 * min(2 * MEMBERS, len(group.principals)) for group in asked)
+    return {"reflector": reflecting, "trials": trials, "examination": 2 * tasks * config.attempts_per_task}
 
 
 def _show_plan(prepared: "Prepared", told: Mapping[str, Any], config: TracesConfig) -> None:
@@ -168,6 +174,8 @@ def _costs(told: Mapping[str, Any], config: TracesConfig) -> Iterator[str]:
         yield "a template puts the evidence into words: no --reflector-model is named, and no OPENAI_API_KEY is set"
     else:
         yield f"at most {counted(calls['reflector'], 'call')} of {name} to put the evidence into words"
+    if calls["trials"]:
+        yield f"some {counted(calls['trials'], 'call')} to try its rules on what they were drawn from"
     if calls["examination"]:
         each = ", and some for each new rule, to see what is lost without it" if config.leave_one_out else ""
         yield f"{counted(calls['examination'], 'call')} to examine what was learned{each}"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from journeyman.core.errors import TaskError
 from journeyman.core.reward import Reward
@@ -142,15 +142,15 @@ class RecordedVerifier:
             case TaskKind.ANSWERED:
                 return judge_answer(answer.text, trace.reply)
             case TaskKind.FORM:
-                return _reward(form_faults(answer, _calls(trace)))
+                return _reward(form_faults(answer, calls_of(trace)))
             case _:
-                return _reward(differences(answer, _calls(trace)))
+                return _reward(differences(answer, calls_of(trace)))
 
 
 def not_rejected(task: Task, trace: Trace) -> bool | None:
     """The one-sided question: is another call made than the refused one, or the accepted one again? It decides nothing, as
     nonsense passes it; it is shown beside what decides. `None` for kinds of which it cannot be asked."""
-    answer, calls = RecordedAnswer.loads(task.answer), _calls(trace)
+    answer, calls = RecordedAnswer.loads(task.answer), calls_of(trace)
     same = any(call.tool == answer.tool and call.arguments == answer.arguments for call in calls)
     if answer.kind is TaskKind.ACCEPTED:
         return same
@@ -160,13 +160,14 @@ def not_rejected(task: Task, trace: Trace) -> bool | None:
 def is_well_formed(task: Task, trace: Trace) -> bool | None:
     """Whether the calls of an answer are as the request's tools declare them; `None` where that is not known."""
     answer = RecordedAnswer.loads(task.answer)
-    known = [call for call in _calls(trace) if call.tool == answer.expected_tool]
+    known = [call for call in calls_of(trace) if call.tool == answer.expected_tool]
     if not answer.schema or not known or answer.expected_tool != answer.tool:
         return None
     return not any(schema_faults(call.arguments, answer.schema, strict=False) for call in known)
 
 
-def _calls(trace: Trace) -> list[AskedCall]:
+def calls_of(trace: Trace) -> list[AskedCall]:
+    """The calls that an answer asks for."""
     return [AskedCall.of(step) for step in trace.tool_calls]
 
 
@@ -182,6 +183,74 @@ def differences(answer: RecordedAnswer, calls: Sequence[AskedCall]) -> list[str]
         return [f"{len(calls)} calls were made, and {max(1, answer.calls)} recorded"]
     found = [_of_call(answer, call) for call in calls]
     return min(found, key=len)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What another answer changes of what is known of a request, field by field."""
+
+    mended: int = 0
+    """Fields that were not as they should be, and are."""
+    spoiled: int = 0
+    """Fields that were changed and are not as they should be: they were right, or are wrong in another way."""
+
+    @property
+    def sign(self) -> int:
+        """1 for more mended than spoiled, -1 for less, 0 for neither."""
+        return (self.mended > self.spoiled) - (self.mended < self.spoiled)
+
+
+def effect(answer: RecordedAnswer, before: Sequence[AskedCall], after: Sequence[AskedCall]) -> Effect:
+    """What an answer changes of another one, as far as the recorded one tells what is right.
+
+    A wrong field that becomes wrong in another way leaves `differences` as many as they were; here it speaks against whatever
+    changed it.
+    """
+    was, now = _fields(answer, before), _fields(answer, after)
+    absent = _Field(value=None, right=True)
+    pairs = [(was.get(name, absent), now.get(name, absent)) for name in dict.fromkeys((*was, *now))]
+    return Effect(
+        mended=sum(there.right and not then.right for then, there in pairs),
+        spoiled=sum(not there.right and there.value != then.value for then, there in pairs),
+    )
+
+
+class _Field(NamedTuple):
+    value: Any
+    right: bool
+
+
+def _fields(answer: RecordedAnswer, calls: Sequence[AskedCall]) -> dict[str, _Field]:
+    """What a call holds of all that a recorded one, and its refusal, speak of; a new name apart from what stands under it."""
+    call = min(calls, key=lambda each: len(_of_call(answer, each)), default=AskedCall(tool="", arguments=None))
+    recorded, got = _flat(answer.arguments), _flat(call.arguments or {})
+    repaired = None if answer.repaired is None else _flat(answer.repaired)
+    found = {"": _Field(call.tool, call.tool == answer.expected_tool)}
+    faults = [each for each in answer.faults if each.problem is not FaultKind.TOOL]
+    old = {each.expected_name: each.argument for each in faults if each.problem is FaultKind.RENAMED}
+    for fault in faults:
+        name, there = fault.argument, _below(got, fault.argument)
+        if fault.problem is FaultKind.RENAMED:
+            names = bool(there), bool(_below(got, fault.expected_name or ""))
+            found[f"{name} as {fault.expected_name}"] = _Field(names, names == (False, True))
+        elif fault.problem is FaultKind.UNKNOWN:
+            found[name] = _Field(there, not there)
+        else:
+            # What is right under the old name is right, and only its name is wrong.
+            there = there or _below(got, old.get(name, name))
+            after = None if repaired is None else _below(repaired, name)
+            found[name] = _Field(there, not list(_unmended_value(fault, there, after)))
+    for new, name in old.items():
+        if new and new not in found:
+            there = _below(got, new) or _below(got, name)
+            kept = [_below(recorded, name), *([] if repaired is None else [_below(repaired, new)])]
+            found[new] = _Field(there, there in kept)
+    named = [name for each in faults for name in (each.argument, each.expected_name) if name]
+    for path in dict.fromkeys((*recorded, *got)):
+        if not any(_within(path, name) for name in named):
+            value, accepted = got.get(path), None if repaired is None else repaired.get(path)
+            found[path] = _Field(value, value == recorded.get(path) or (repaired is not None and value == accepted))
+    return found
 
 
 def form_faults(answer: RecordedAnswer, calls: Sequence[AskedCall]) -> list[str]:
@@ -292,9 +361,6 @@ def _plain(value: str) -> str:
     except ValueError:
         return value
     return found if isinstance(found, str) else value
-
-
-# What a request declares of its tools' arguments: as much of JSON Schema as tools are declared with.
 
 
 # What a refusal names. Tools write it in many ways; what cannot be read names nothing.

@@ -18,7 +18,7 @@ from journeyman.core.playbook import (
     Retire,
 )
 from journeyman.core.trace import ModelCall, ToolCall, Trace
-from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed, forgotten
+from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed, forgotten, stands_in
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, EvidenceMember, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
@@ -243,3 +243,15 @@ def test_what_was_pruned_for_its_age_goes_on_counting() -> None:
     playbook = only(replace(born, provenance=replace(born.provenance, trace_count=100, principals=40)))
     found = after(playbook, forgotten(playbook, groups, without(groups, {"t0", "t1"}), 3))
     assert (found.provenance.trace_count, found.provenance.principals, found.retired) == (98, 38, "")
+
+
+def test_what_stands_in_for_a_served_rule_is_about_the_same_and_brings_nothing_else() -> None:
+    old, other = (Bullet(id=id, content=id, domain="oslo", about=f"order.{id}") for id in ("date", "price"))
+    new, more = replace(old, id="n", content="otherwise"), replace(other, id="m", about="order.sku")
+    served = Playbook(bullets=(old, other))
+    assert stands_in(Playbook(bullets=(other, new)), served)
+    assert stands_in(only(other), served), "to take one back brings nothing"
+    assert not stands_in(Playbook(bullets=(old, other, new)), served), "beside what is served it stands in for nothing"
+    assert not stands_in(Playbook(bullets=(other, new, more)), served)
+    assert not stands_in(Playbook(bullets=(other, replace(new, domain="lima"))), served)
+    assert not stands_in(only(new), Playbook())

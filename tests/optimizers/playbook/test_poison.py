@@ -81,13 +81,26 @@ async def test_what_the_tools_of_one_page_refuse_says_nothing_of_other_tools(lab
         assert outcome.shown == ()
 
 
-@pytest.mark.parametrize("injection", [of_kind(STORED, "its own"), of_kind(ECHO, "rush"), of_kind(ECHO, "date")], ids=str)
-async def test_a_captured_reflector_s_rule_does_not_survive_the_examination(
+CAPTURED = [of_kind(STORED, "its own"), of_kind(ECHO, "rush"), of_kind(ECHO, "date")]
+
+
+@pytest.mark.parametrize("injection", CAPTURED, ids=lambda each: f"{each.vector} {each.name}")
+async def test_what_a_captured_reflector_writes_waits_for_a_person_as_it_does_not_do_what_was_refused(
     laboratory: Laboratory, injection: Injection
 ) -> None:
     outcome = await laboratory.attack(injection, ONE, Parrot(injection, "regardless"))
-    assert outcome.shown
-    assert outcome.left == ()
+    assert (outcome.shown, outcome.lost) == ((), ())
+    assert outcome.held
+
+
+async def test_where_nobody_may_be_asked_a_captured_reflector_s_rule_does_not_survive_the_examination(
+    laboratory: Laboratory,
+) -> None:
+    untried = replace(laboratory, tried=False)
+    for injection in CAPTURED[1:]:
+        outcome = await untried.attack(injection, ONE, Parrot(injection, "regardless"))
+        assert outcome.shown
+        assert outcome.left == ()
 
 
 async def test_where_nobody_says_on_whose_behalf_everything_waits_for_a_person(laboratory: Laboratory) -> None:

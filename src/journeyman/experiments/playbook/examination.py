@@ -4,11 +4,9 @@ What it may conclude is little: that a candidate is refused, that it is right on
 can tell. Whether it is better only live sessions can say.
 """
 
-import hashlib
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,22 +19,19 @@ from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
 from journeyman.core.format import counted
 from journeyman.core.gate import BetterOnHeldOut, interval_of
-from journeyman.core.playbook import Batch, Bullet, Playbook, Retire
-from journeyman.core.task import Task
+from journeyman.core.playbook import Playbook
 from journeyman.core.trace import average
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.compare import results
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.experiments.playbook.bullet_examination import BulletExamination, LeftOut, drawn_by, halves, retired, shown
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
 from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
 from journeyman.stores.registry import GateVerdict
-from journeyman.tasks.recorded import RecordedAnswer, RecordedVerifier, TaskKind, is_well_formed, not_rejected
+from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
-_FEWEST_OF_ARGUMENT = 20
-"""Requests with an argument, below which a bullet on it is judged by all of its tool."""
 _FEWEST_FAR = 10
 """Groups of the far half, below which it tells nothing."""
-GENERAL = "general"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,27 +47,13 @@ class ExaminationConfig:
     most_loss: float = 0.02
     """What may be lost of the calls that were accepted before."""
     leave_one_out: bool = True
-    """Whether each new bullet is taken away once, to find one that does harm among those that help."""
+    """Whether each new bullet is taken away once, and shown alone where that tells nothing: one may be false."""
     bullet_tasks: int = 60
     """Requests by which a bullet is judged."""
     bullet_gain: float = 0.02
     """What must be gained without a bullet for it to go."""
     alpha: float = 0.05
     """One in twenty, at most, of equal candidates may be `checked`, all looks at these requests taken together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """What became of the answers when one bullet was taken away."""
-
-    bullet_id: str
-    content: str
-    tasks: int
-    gain: float
-    """Of leaving it out."""
-    low: float
-    high: float
-    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +306,8 @@ class Examination:
         bullets, spared = tuple[LeftOut, ...](), tuple[str, ...]()
         if self.config.leave_one_out and tasks:
             half, other = halves(tasks)
-            bullets, spared = await self._left_out(half, playbook, baseline, answers, reserved=2 * len(tasks))
+            looking = self._bullets(half, playbook, baseline, answers, reserved=2 * len(tasks))
+            bullets, spared = await looking.found(), tuple(looking.spared)
             if any(each.dropped for each in bullets):
                 # What chose the bullets cannot also judge those that are left.
                 rest, tasks = retired(playbook, [each for each in bullets if each.dropped]), other
@@ -365,7 +347,7 @@ class Examination:
         if left is not None:
             most = min(most, left // (2 * self.config.trials))
         known = [each for each in drawn if each.kind is not TaskKind.UNVERIFIABLE]
-        known.sort(key=lambda each: _drawn_by(each.task.id))
+        known.sort(key=lambda each: drawn_by(each.task.id))
         showing = [each for each in known if each.kind in EXAMINED]
         others = [each for each in known if each.kind not in EXAMINED]
         # A quarter is for what must not be lost, where there is so much of it.
@@ -373,61 +355,20 @@ class Examination:
         chosen = {each.task.id for each in [*showing[:room], *others][:most]}
         return [each for each in drawn if each.task.id in chosen]
 
-    async def _left_out(
+    def _bullets(
         self, tasks: Sequence[RecordedTask], playbook: Playbook, baseline: Playbook, answers: "_Answers", *, reserved: int
-    ) -> tuple[tuple[LeftOut, ...], tuple[str, ...]]:
-        """What becomes of the answers without each bullet that the baseline does not have, and the ids of those for which no
-        calls are left."""
-        known = {bullet.id for bullet in baseline.active}
-        new = [bullet for bullet in playbook.active if bullet.id not in known] if len(playbook.active) > 1 else []
-        # What says the same harm twice is not told by leaving out one of the two.
-        arms = [(bullet,) for bullet in new] + [tuple(each) for each in alike(new)]
-        left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
-        found, spared = dict[tuple[str, ...], list[LeftOut]](), list[str]()
-        for arm in arms:
-            meant = self._meant(arm, playbook, tasks)
-            calls = len(meant) * self.config.trials
-            if left is not None and calls > left:
-                spared += [bullet.id for bullet in arm if bullet.id not in spared]
-                continue
-            left = None if left is None else left - calls
-            found[_ids(arm)] = await self._without(arm, playbook, meant, answers)
-        # Beside a bullet that does harm another one may seem to: once the worst is gone, the others are looked at again.
-        rest, gone = playbook, set[str]()
-        harmful = [arm for arm in arms if (each := found.get(_ids(arm))) and each[0].dropped]
-        for arm in sorted(harmful, key=lambda arm: -found[_ids(arm)][0].gain):
-            kept, ids = tuple(bullet for bullet in arm if bullet.id not in gone), _ids(arm)
-            if gone and kept:
-                meant = self._meant(kept, playbook, tasks)
-                calls = 2 * len(meant) * self.config.trials
-                if left is not None and calls > left:
-                    found[ids] = [replace(each, dropped=False) for each in found[ids]]
-                    continue
-                left = None if left is None else left - calls
-                found[ids] = await self._without(kept, rest, meant, answers)
-            if kept and found[ids][0].dropped:
-                gone |= {bullet.id for bullet in kept}
-                rest = without(playbook, gone)
-        told = {each.bullet_id: each for arm, several in found.items() if len(arm) == 1 for each in several}
-        told |= {each.bullet_id: each for several in found.values() for each in several if each.dropped}
-        return tuple(told.values()), tuple(spared)
-
-    def _meant(self, arm: Sequence[Bullet], playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
-        return concerned(arm[0], playbook, tasks)[: self.config.bullet_tasks]
-
-    async def _without(
-        self, arm: Sequence[Bullet], playbook: Playbook, tasks: Sequence[RecordedTask], answers: "_Answers"
-    ) -> list[LeftOut]:
-        """What becomes of the answers without some bullets of a playbook."""
-        whole = await answers.of(playbook, tasks)
-        rest = await answers.of(without(playbook, {bullet.id for bullet in arm}), tasks)
-        evaluation = pair(results(whole), results(rest))
-        # Not widened for the number of bullets: one that helps hardly goes by chance; one that does nothing may.
-        low, high = interval_of(evaluation, self.config.alpha) if evaluation.pairs else (-1.0, 1.0)
-        gain = evaluation.gain or 0.0
-        dropped = gain >= self.config.bullet_gain and low > 0
-        about: dict[str, Any] = {"tasks": evaluation.tasks, "gain": gain, "low": low, "high": high, "dropped": dropped}
-        return [LeftOut(bullet_id=bullet.id, content=bullet.content, **about) for bullet in arm]
+    ) -> BulletExamination:
+        return BulletExamination(
+            playbook=playbook,
+            baseline=baseline,
+            tasks=tasks,
+            answers=answers,
+            trials=self.config.trials,
+            most=self.config.bullet_tasks,
+            least_gain=self.config.bullet_gain,
+            alpha=self.config.alpha,
+            left=None if self.budget.left is None else self.budget.left - reserved * self.config.trials,
+        )
 
 
 class _Answers:
@@ -467,73 +408,6 @@ class _Answers:
             self._known |= {(named, trial, each.task.id): each for each in made}
             found += [self._known[named, trial, each.task.id] for each in tasks]
         return found
-
-
-def shown(playbook: Playbook, task: Task) -> Sequence[Bullet]:
-    """The bullets that a live request of a domain is given: its own, and for one that names none those of the only one."""
-    found = playbook.of(task.domain)
-    domains = {bullet.domain for bullet in playbook.active}
-    return playbook.active if not found and task.domain == GENERAL and len(domains) == 1 else found
-
-
-def alike(bullets: Sequence[Bullet]) -> list[list[Bullet]]:
-    """Bullets that say nearly the same, together: of two that do the same harm, either hides what the other does."""
-    words = [set(re.findall(r"\w+", bullet.content.casefold())) for bullet in bullets]
-    found: dict[frozenset[int], list[Bullet]] = {}
-    for mine in words:
-        near = [at for at, other in enumerate(words) if 2 * len(mine & other) >= len(mine | other)]
-        if len(near) > 1:
-            found.setdefault(frozenset(near), [bullets[at] for at in near])
-    return list(found.values())
-
-
-def _ids(bullets: Sequence[Bullet]) -> tuple[str, ...]:
-    return tuple(bullet.id for bullet in bullets)
-
-
-def without(playbook: Playbook, gone: Collection[str]) -> Playbook:
-    """The playbook without some of its bullets."""
-    return replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.id not in gone))
-
-
-def retired(playbook: Playbook, harmful: Sequence[LeftOut]) -> Playbook:
-    """The playbook with the bullets retired that did harm."""
-    deltas = tuple(Retire(bullet_id=each.bullet_id, reason=harm(each)) for each in harmful)
-    return playbook.apply(Batch(id="examination", deltas=deltas))
-
-
-def harm(found: LeftOut) -> str:
-    """Why a bullet goes."""
-    return f"without it {found.gain:+.3f} on {counted(found.tasks, 'recorded request')}, {found.low:+.3f} to {found.high:+.3f}"
-
-
-def concerned(bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
-    """The requests that a bullet of a playbook can change: that it is shown to, and of the tool that it is about where it names
-    one; of these alone the ones with the argument that it names, where there are enough of them."""
-    tool, _, argument = bullet.about.partition(".")
-    told = [each for each in tasks if bullet in shown(playbook, each.task)]
-    of_tool = [each for each in told if each.tool == tool] or told
-    of_argument = [each for each in of_tool if argument and argument in _arguments(each)]
-    found = of_argument if len(of_argument) >= _FEWEST_OF_ARGUMENT else of_tool
-    return sorted(found, key=lambda each: _drawn_by(each.task.id))
-
-
-def _arguments(task: RecordedTask) -> set[str]:
-    """The arguments that a recorded call was made with, or that its refusal named."""
-    answer = RecordedAnswer.loads(task.task.answer)
-    return {*answer.arguments, *(fault.argument for fault in answer.faults)}
-
-
-def halves(tasks: Sequence[RecordedTask]) -> tuple[list[RecordedTask], list[RecordedTask]]:
-    """Two halves of the groups, by their names alone."""
-    groups = sorted({each.task.cluster or each.task.id for each in tasks}, key=_drawn_by)
-    first = set(groups[::2])
-    mine = [each for each in tasks if (each.task.cluster or each.task.id) in first]
-    return mine, [each for each in tasks if (each.task.cluster or each.task.id) not in first]
-
-
-def _drawn_by(name: str) -> str:
-    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 def _asked(tasks: Sequence[RecordedTask]) -> list[str]:

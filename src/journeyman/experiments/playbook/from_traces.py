@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from journeyman.agents.replay import CallBudget
+from journeyman.agents.replay import AskAgain, CallBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.format import counted
@@ -28,6 +28,7 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import examination
+from journeyman.experiments.playbook.bullet_examination import trials
 from journeyman.experiments.playbook.config import TracesConfig
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, draw, excluded
 from journeyman.experiments.playbook.trace_reflector import connect_reflector, reflector_name
@@ -39,7 +40,7 @@ from journeyman.models import embedders
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
-from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed
+from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed, stands_in
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.from_traces import (
     GroupOutcome,
@@ -150,6 +151,8 @@ class Prepared:
     """Of what is learned from; those that most people met first."""
     tasks: DrawnTasks
     """To examine on."""
+    learned: tuple[AttemptEvidence, ...] = ()
+    """Those that are learned from."""
 
     def asked(self, least: int) -> list[EvidenceGroup]:
         """The groups that are put into words."""
@@ -170,6 +173,7 @@ def prepare(gathered: Gathered, config: TracesConfig) -> Prepared:
         split=split,
         groups=tuple(evidence_groups(learned, cut=cut_echoes, twins=twins)),
         tasks=draw(examined, clusters=split.clusters, far=far),
+        learned=tuple(learned),
     )
 
 
@@ -362,7 +366,7 @@ class _SlotTraining:
         rule = Decay(least=self.config.min_principals, days=self.config.bullet_days)
         everything = evidence_groups(attempts, cut=cut_echoes)
         self.decay = decayed(self.playbook, everything, attempts, datetime.fromisoformat(self.stamp), rule)
-        at = changed_at(self.playbook, everything, attempts, rule)
+        self.changed_at = at = changed_at(self.playbook, everything, attempts, rule)
         since = attempts if at is None else tuple(each for each in attempts if each.trace.started_at >= at)
         if len(since) == len(attempts):
             return self.gathered
@@ -375,12 +379,14 @@ class _SlotTraining:
         groups = counted(len(self.prepared.groups), "group")
         self.watcher.stage(f"{len(asked)} of {groups} of evidence {'is' if len(asked) == 1 else 'are'} put into words")
         reflector = connect_reflector(self.config, self.budget)
+        ask = self._asker() if reflector is not None and self.config.evaluate else None
         try:
             tools = LearnTools(
                 reflector=reflector,
                 curator=Curator(self.embedder),
                 budget=self.budget,
                 cache=ReflectionCache(Path(self.config.project) / "learn" / "reflections.jsonl"),
+                trial=None if ask is None else trials(ask, self.baseline, self.prepared.learned),
                 least=self.config.min_principals,
                 days=self.config.bullet_days,
                 approve_all=self.config.approve == "all",
@@ -389,14 +395,19 @@ class _SlotTraining:
             )
             self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=self.decay)
         finally:
-            if reflector is not None:
-                await reflector.close()
+            for client in (reflector, ask):
+                if client is not None:
+                    await client.close()
         batch = self.learned.batch
         if batch.deltas or not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             begun = replace(self.playbook, created_at=self.playbook.created_at or self.stamp)
             self.playbook = edit.merge(self.path, lambda _: batch, new=begun).playbook
         return candidate_of(self.playbook)
+
+    def _asker(self) -> AskAgain:
+        """Who answers recorded requests anew."""
+        return examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
 
     async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
         """Ask the later requests again, with what was learned and without it."""
@@ -409,7 +420,7 @@ class _SlotTraining:
         later = counted(len(self.prepared.tasks.tasks), "later request")
         _check_answered(self.prepared.tasks, self.config, self.path)
         self.watcher.stage(f"asking {later} again, as they were and with what was learned")
-        ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
+        ask = self._asker()
         try:
             looking = examination.Examination(
                 evaluator=HeldOutEvaluator(store=self.store),
@@ -417,7 +428,7 @@ class _SlotTraining:
                 budget=self.budget,
                 config=examination.ExaminationConfig(
                     trials=self.config.attempts_per_task,
-                    min_groups=self.config.min_groups,
+                    min_groups=self._least_groups(),
                     leave_one_out=self.config.leave_one_out,
                 ),
                 done=self.watcher.examined,
@@ -430,6 +441,14 @@ class _SlotTraining:
             self._without(self.report)
         return self.report
 
+    def _least_groups(self) -> int:
+        """Of requests to examine on: fewer where what is served fails by what tools say now, and only that is replaced.
+
+        Whoever waits there goes on failing, and the interval that decides holds of ten as of thirty.
+        """
+        replaces = self.changed_at is not None and stands_in(self.playbook, self.baseline)
+        return min(self.config.min_groups, _TO_REPLACE) if replaces else self.config.min_groups
+
     def _may_tell_now(self, word: GateWord) -> bool:
         """Whether a candidate of which nothing could be told has other requests to be examined on by now."""
         evaluation = self.store.evaluation(word.evaluation_id or "")
@@ -440,10 +459,15 @@ class _SlotTraining:
 
     def _without(self, report: examination.ExaminationReport) -> None:
         """Retire what the examination found to do harm."""
-        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=examination.harm(each)) for each in report.dropped)
+        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=each.reason) for each in report.dropped)
         told = blake2b(repr(deltas).encode(errors="surrogatepass"), digest_size=8).hexdigest()
         batch = Batch(id=f"{self.learned_as}/examination/{told}", deltas=deltas, at=self.stamp)
         self.playbook = edit.merge(self.path, lambda _: batch).playbook
+
+    def _untried(self) -> str:
+        """Why rules were not drawn that there may be, where that is so."""
+        why = next((each.left_out for each in self.learned.outcomes if each.untried), "") if self.learned else ""
+        return f"nothing was learned: {why}" if why else ""
 
     def _written(self, iteration: Iteration) -> SlotResult:
         learned = self.learned
@@ -454,7 +478,9 @@ class _SlotTraining:
             path=str(self.path),
             candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
-            reason=_nothing(self.prepared, self.config, outcomes) if iteration.finding is None else iteration.reason,
+            reason=self._untried() or _nothing(self.prepared, self.config, outcomes)
+            if iteration.finding is None
+            else iteration.reason,
             outcomes=outcomes,
             refused=learned.refused if learned else {},
             examination=self.report.json() if self.report else None,
@@ -539,3 +565,7 @@ def production_playbook(store: Store, url: str, slot: TrafficSlot) -> Playbook:
     if candidate is None or candidate.kind is not Kind.PLAYBOOK:
         return Playbook()
     return files.loads(candidate.body, f"the playbook in production of {slot}")
+
+
+_TO_REPLACE = 10
+"""Requests by which it can be shown that a rule holds in place of one that is served and fails."""

@@ -137,6 +137,14 @@ def changed_at(
     return max((at for at in found if at is not None), default=None)
 
 
+def stands_in(playbook: Playbook, served: Playbook) -> bool:
+    """Whether all that a playbook has beyond what is served is about what served bullets were that it has no longer."""
+    ours, theirs = ({bullet.id: bullet for bullet in each.active} for each in (playbook, served))
+    gone = {(bullet.domain, bullet.about) for id, bullet in theirs.items() if id not in ours and bullet.about}
+    new = [bullet for id, bullet in ours.items() if id not in theirs]
+    return bool(gone) and all((bullet.domain, bullet.about) in gone for bullet in new)
+
+
 def _prolonged(bullet: Bullet, until: datetime) -> Iterator[Evidence]:
     if bullet.expires_at and datetime.fromisoformat(bullet.expires_at).date() < until.date():
         told = bullet.provenance

@@ -178,7 +178,7 @@ class EvidenceGroup:
         alike = len(people) >= _NEARLY * len(self.members) and len(set(people)) >= least
         return text if alike and len(text) <= _LONGEST else self.template
 
-    def shown(self, most: int = MEMBERS) -> tuple[EvidenceMember, ...]:
+    def shown(self, most: int | None = MEMBERS) -> tuple[EvidenceMember, ...]:
         """Members for a reflector, each of another principal, in an order that nobody who wrote one of them could foresee."""
 
         def drawn(member: EvidenceMember) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from journeyman.agents.replay import CallBudget
 from journeyman.core.playbook import (
@@ -48,6 +48,25 @@ from journeyman.tracing.evidence import ToolDefinition
 log = logging.getLogger(__name__)
 
 
+class Tried(NamedTuple):
+    """What a rule did on the evidence that it was drawn from."""
+
+    held: str = ""
+    """Why a person must see it; empty where it did what that says, or where that cannot be told."""
+    unknown: str = ""
+    """Why nobody could look; empty where somebody did."""
+
+
+class Trial(Protocol):
+    """Tries a rule on the evidence that it was drawn from."""
+
+    @property
+    def name(self) -> str:
+        """Of whoever follows the rule."""
+
+    async def __call__(self, draft: DraftRule) -> Tried: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnTools:
     """What learning needs from outside."""
@@ -58,6 +77,8 @@ class LearnTools:
     budget: CallBudget
     """That the reflector keeps to."""
     cache: "ReflectionCache"
+    trial: Trial | None = None
+    """`None` where nobody is asked: then what a reflector writes is not tried."""
     least: int = 3
     """People who must have met the same."""
     days: int = 90
@@ -80,6 +101,8 @@ class GroupOutcome:
     """Why rules that were drawn from it may not become bullets. Their words are not kept."""
     left_out: str = ""
     """Why it was not put into words; empty where it was."""
+    untried: bool = False
+    """Whether there were rules that could not be tried: they are not drawn this time."""
     calls: int = 0
 
     def json(self) -> dict[str, Any]:
@@ -183,7 +206,8 @@ async def learn(
         decay: What becomes of bullets that are there, beside it.
     """
     declared = _declared_by(groups)
-    outcomes = [await _outcome(group, tools, declared) for group in groups]
+    known = {bullet.id for bullet in playbook.bullets}
+    outcomes = [await _outcome(group, tools, declared, known) for group in groups]
     drafts = _settled([draft for outcome in outcomes for draft in outcome.drafts])
     if tools.approve_all:
         drafts = [replace(draft, held=draft.held or "every rule is to be seen by a person") for draft in drafts]
@@ -199,14 +223,17 @@ def _declared_by(groups: Sequence[EvidenceGroup]) -> Mapping[str, ToolDefinition
     return {tool.name: tool for tool in safeguards.tools_of(calls)}
 
 
-async def _outcome(group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition]) -> GroupOutcome:
+async def _outcome(
+    group: EvidenceGroup, tools: LearnTools, declared: Mapping[str, ToolDefinition], known: set[str]
+) -> GroupOutcome:
     if why := asked_about(group, tools.least):
         return GroupOutcome(group=group, left_out=why)
     if tools.reflector is None:
         return _safe(group, _templated(group, tools.least), tools.least, declared)
-    key = _key(tools.reflector, group, tools.least)
-    if (known := tools.cache.get(key, group)) is not None:
-        return known
+    key = _key(tools.reflector, group, tools)
+    if (cached := tools.cache.get(key, group)) is not None:
+        known |= {_bullet_id(draft) for draft in cached.drafts if not draft.held}
+        return cached
     needed = calls_needed(group, terse=tools.reflector.dialect == "terse")
     if not needed:
         return GroupOutcome(group=group, left_out="the embedded model reads error messages alone")
@@ -216,12 +243,41 @@ async def _outcome(group: EvidenceGroup, tools: LearnTools, declared: Mapping[st
     if found.unusable:
         return GroupOutcome(group=group, left_out=f"not put into words: {found.unusable}", calls=len(found.calls))
     outcome = replace(_safe(group, found.drafts, tools.least, declared), calls=len(found.calls))
-    tools.cache.put(key, outcome)
+    if tools.trial is not None:
+        outcome = await _tried(outcome, tools.trial, known)
+    if not outcome.left_out:
+        tools.cache.put(key, outcome)
     return outcome
 
 
-def _key(model: Model, group: EvidenceGroup, least: int) -> str:
-    said = f"{model.name}\x1f{model.dialect}\x1f{INSTRUCTIONS}\x1f{least}\x1f{group.digest}"
+async def _tried(outcome: GroupOutcome, trial: Trial, known: set[str]) -> GroupOutcome:
+    """What a tool refused says what is right: a rule from it by which the agent does not do that waits for a person.
+
+    One that could not be tried is not drawn this time.
+
+    Args:
+        known: The bullets that are there already, and those of rules that did; they are not tried again.
+    """
+    kept = []
+    for draft in outcome.drafts:
+        if not draft.held and _bullet_id(draft) not in known:
+            found = await trial(draft)
+            if found.unknown:
+                why = f"its rules could not be tried on it: {found.unknown}"
+                return replace(outcome, drafts=(), left_out=why, untried=True)
+            draft = replace(draft, held=found.held)
+            known |= set() if found.held else {_bullet_id(draft)}
+        kept.append(draft)
+    return replace(outcome, drafts=tuple(kept))
+
+
+def _bullet_id(draft: DraftRule) -> str:
+    return bullet_id(draft.insight.domain, draft.insight.content)
+
+
+def _key(model: Model, group: EvidenceGroup, tools: LearnTools) -> str:
+    tried = f"\x1f{tools.trial.name}" if tools.trial else ""
+    said = f"{model.name}\x1f{model.dialect}\x1f{INSTRUCTIONS}\x1f{tools.least}\x1f{group.digest}{tried}"
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -313,7 +369,7 @@ def _merged(
     batch, report = tools.curator.curate(playbook, insights.values(), origin)
     behind: defaultdict[str, list[DraftRule]] = defaultdict(list)
     for draft in drafts:
-        behind[bullet_id(draft.insight.domain, draft.insight.content)].append(draft)
+        behind[_bullet_id(draft)].append(draft)
     deltas: list[Delta] = [
         Add(bullet=_born(each.bullet, behind[each.bullet.id], tools)) for each in batch.deltas if isinstance(each, Add)
     ]
