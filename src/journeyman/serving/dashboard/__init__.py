@@ -16,6 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -28,6 +30,8 @@ from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
     HEADERS,
+    QUICK,
+    UNNAMED,
     Guard,
     PageRefused,
     PageRenderer,
@@ -371,7 +375,7 @@ class ListPages:
         counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
-            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, **values
+            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, quick=QUICK, **values
         )
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -421,6 +425,7 @@ class ListPages:
             "statistics.html",
             title="Statistics",
             typed=typed,
+            unnamed=UNNAMED,
             found=counted.value,
             counted_at=counted.at,
             charts=by_day(counted.value.by_day),
@@ -469,6 +474,8 @@ FORM_SECONDS = 30.0
 """In which it must have come."""
 MONTH = 30 * 24 * 3600
 
+COMPRESSED = (Middleware(GZipMiddleware, compresslevel=6),)
+
 Handler = Callable[[Request, dict[str, str]], Response]
 """Gets the request, and the fields of its form, or of its address when it has no form. Runs in a thread of its own."""
 
@@ -489,7 +496,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
     lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
-        return Route(path, _endpoint(handler, frame, closed=closed), methods=[method])
+        return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
         page("/", lists.traces),
@@ -503,8 +510,13 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
         page("/login", lambda request, fields: _login_page(frame, fields), closed=False),
         page("/login", lambda request, fields: _login(frame, request, fields), "POST", closed=False),
         page("/logout", lambda request, fields: _logout(), "POST"),
-        Route("/static/{name}", static),
+        Route("/static/{name}", static, middleware=COMPRESSED),
+        page("/{path:path}", _no_page),
     ]
+
+
+def _no_page(request: Request, fields: Mapping[str, str]) -> Response:
+    raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such page.")
 
 
 def _endpoint(handler: Handler, frame: PageRenderer, *, closed: bool) -> Callable[..., object]:

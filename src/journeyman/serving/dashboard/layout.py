@@ -31,6 +31,7 @@ from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.io.http_server import TokenGuard, is_of, known_token
 from journeyman.stores.traces.base import Query, StatisticsGroup
+from journeyman.tracing.redaction import is_length
 
 # Ids and filters as parts of addresses. Whatever an id holds, its address leads back to it.
 
@@ -164,6 +165,21 @@ def raw(value: Any) -> str:
         return repr(value)
 
 
+_PAIRS = 12
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """What a small JSON object says, key by key; nothing for any other text."""
+    if text[:1] != "{" or len(text) > 2_000:
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    plain = len(found) <= _PAIRS and all(isinstance(value, str | int | float | None) for value in found.values())
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in found.items()] if plain else []
+
+
 def one_line(text: str, most: int = 120) -> str:
     """The beginning of a text, its white space folded."""
     folded = " ".join(text[: 4 * most].split())
@@ -177,6 +193,13 @@ FIELDS = (
     "task", "session", "domain", "source", "candidate",
 )  # fmt: skip
 """The first ten have a field in the form; the others come by links."""
+QUICK = (
+    ("With errors", "error", "yes"), ("Labelled bad", "label", "bad"), ("Labelled good", "label", "good"),
+    ("Not labelled", "label", "none"), ("Last 24 hours", "since", "24h"),
+)  # fmt: skip
+"""The filters that are asked for most: what the page calls each, and what it is in an address."""
+UNNAMED = "(unknown)"
+"""Stands in an address for traces that name no agent."""
 _ANSWERS = {"yes": True, "no": False}
 _LABELS = ("good", "bad", "none", "some")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -199,7 +222,7 @@ def query_of(typed: Mapping[str, str], now: datetime) -> Query:
     if typed.get("error") not in (None, *_ANSWERS):
         raise InputError(f"error: {typed['error']!r} is neither yes nor no")
     return Query(
-        agent=typed.get("agent"),
+        agent="" if typed.get("agent") == UNNAMED else typed.get("agent"),
         model=typed.get("model"),
         tool=typed.get("tool"),
         task_id=typed.get("task"),
@@ -265,12 +288,24 @@ class Guard(TokenGuard):
 
     def __init__(self, tokens: Sequence[str] = ()) -> None:
         super().__init__(tokens)
-        self._secret = secrets.token_bytes(32)
+        self._form = secrets.token_bytes(_FORM_BYTES)
 
     @property
     def form_token(self) -> str:
-        """What every form carries. Other origins cannot read it; it changes when the server starts anew."""
-        return hmac.new(self._secret, b"form", hashlib.sha256).hexdigest()
+        """What every form carries. Other origins cannot read it; it changes when the server starts anew.
+
+        It stands behind another mask each time: a page is compressed, and what stood there alike each time, beside words that
+        strangers choose, could be guessed from the page's length (BREACH).
+        """
+        mask = secrets.token_bytes(_FORM_BYTES)
+        return (mask + _masked(self._form, mask)).hex()
+
+    def _is_form_token(self, token: str) -> bool:
+        try:
+            given = bytes.fromhex(token)
+        except ValueError:
+            return False
+        return hmac.compare_digest(_masked(given[_FORM_BYTES:], given[:_FORM_BYTES]), self._form)
 
     def cookie(self, token: str) -> str | None:
         """The value of the cookie that stands for a token, or `None` where the token is not one of ours."""
@@ -291,9 +326,16 @@ class Guard(TokenGuard):
         foreign = site not in (None, "same-origin") or (origin != "null" and not is_of(origin, headers.get("host", "")))
         if foreign:
             return "This form was sent by another site, so nothing was done."
-        if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
+        if not self._is_form_token(token):
             return "This page is from before the server last started, so nothing was done: load it again."
         return None
+
+
+_FORM_BYTES = 16
+
+
+def _masked(value: bytes, mask: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(value, mask, strict=False))
 
 
 def _derived(token: str) -> str:
@@ -306,6 +348,10 @@ def _derived(token: str) -> str:
 _HERE = Path(__file__).parent
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+
+PAGES = (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))
+"""What the rail leads to."""
 
 
 class PageRefused(Exception):
@@ -330,7 +376,7 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
-        self._templates.globals.update(encoded=encoded, asset=asset, token=guard.form_token, demands=guard.demands, who=who)
+        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, pages=PAGES)
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
         """A filled template as an answer."""
@@ -338,7 +384,8 @@ class PageRenderer:
 
     def text(self, template: str, /, **values: Any) -> bytes:
         """A filled template. What has no place in UTF-8 is `?`."""
-        return self._templates.get_template(template).render(now=datetime.now(UTC), **values).encode(errors="replace")
+        given = {"now": datetime.now(UTC), "token": self.guard.form_token, **values}
+        return self._templates.get_template(template).render(given).encode(errors="replace")
 
     def refused(self, request: Request, status: HTTPStatus, sentence: str) -> Response:
         """The answer to what cannot be had: for a script one sentence, for a person a page, or the one to sign in at."""
@@ -388,7 +435,7 @@ async def static(request: Request) -> Response:
 
 
 _FILTERS = (
-    count, short, money, seconds, share, reward, when, pretty, one_line,
+    count, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
     name, mark, without, plus,
 )  # fmt: skip
 """What a template can say behind `|`."""

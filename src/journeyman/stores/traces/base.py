@@ -23,6 +23,7 @@ class Query:
     """Which traces are meant: those for which everything that is named holds."""
 
     agent: str | None = None
+    """Empty for traces that name none."""
     model: str | None = None
     """Called at least once."""
     tool: str | None = None

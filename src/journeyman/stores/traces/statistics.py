@@ -256,7 +256,9 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
     meant = np.ones(len(traces["seq"]), np.bool_)
     for name in ("agent", "domain", "source"):
         if (wanted := getattr(query, name)) is not None:
-            meant &= traces[name] == _place(names[name], wanted)
+            same = traces[name] == _place(names[name], wanted)
+            # A trace that names no agent has none, or an empty name.
+            meant &= same | (traces[name] == _place(names[name], None)) if name == "agent" and not wanted else same
     for name, flag in (("label", query.label), ("person", query.labelled), ("failed", query.failed)):
         if flag is not None:
             meant &= traces[name] == int(flag)
@@ -280,7 +282,7 @@ def _between(query: Query, traces: Table) -> Mask:
     return within
 
 
-def _place(names: Sequence[Name], wanted: str) -> int:
+def _place(names: Sequence[Name], wanted: Name) -> int:
     return names.index(wanted) if wanted in names else -1
 
 
