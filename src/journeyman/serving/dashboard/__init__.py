@@ -30,6 +30,7 @@ from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
     HEADERS,
+    NO_DAY,
     QUICK,
     UNNAMED,
     Guard,
@@ -43,6 +44,7 @@ from journeyman.serving.dashboard.layout import (
     id_of,
     local,
     name,
+    of_day,
     one_line,
     query_of,
     static,
@@ -375,7 +377,15 @@ class ListPages:
         counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
-            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, quick=QUICK, **values
+            "list.html",
+            status,
+            title="Traces",
+            problem=problem,
+            counted=counted,
+            most=COUNTED,
+            fields=FIELDS,
+            quick=QUICK,
+            **values,
         )
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -428,7 +438,9 @@ class ListPages:
             unnamed=UNNAMED,
             found=counted.value,
             counted_at=counted.at,
-            charts=by_day(counted.value.by_day),
+            charts=by_day(counted.value.by_day, typed, query),
+            of_day=lambda name: of_day(name, query),
+            no_day=NO_DAY,
             agreements=self._agreement.get("", self._agreed).value,
         )
 

@@ -11,7 +11,7 @@ import secrets
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import pairwise
@@ -30,6 +30,7 @@ from journeyman.core.format import seconds as seconds
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.io.http_server import TokenGuard, is_of, known_token
+from journeyman.serving.dashboard.charts import Chart, Point, Series
 from journeyman.stores.traces.base import Query, StatisticsGroup
 from journeyman.tracing.redaction import is_length
 
@@ -441,93 +442,95 @@ _FILTERS = (
 """What a template can say behind `|`."""
 
 
-# Statistics as rows of bars, drawn here as SVG: no style stands in the page, so none can be injected.
+# Statistics by day.
 
 DAYS = 60
 """Shown at most, the last ones."""
+NO_DAY = "1970-01-01"
+"""Stands for records that had no time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartColumn:
-    """One day of a chart. Heights are of 100."""
-
-    name: str
-    x: float
-    width: float
-    height: float
-    part: float
-    """How much of the height, from below, is marked."""
-    says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    title: str
-    top: str
-    """What the full height stands for."""
-    columns: tuple[ChartColumn, ...]
-    first: str
-    last: str
-
-
-def by_day(groups: Sequence[StatisticsGroup]) -> list[Chart]:
-    """Traces with errors marked, cost, and time, a column a day. Days without traces have a place too."""
-    days = _days(groups)
+def by_day(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Query) -> list[Chart]:
+    """Traces with errors marked, the score with its interval, cost and time, day by day. Days without traces have a place too;
+    what is not known of a day is a gap."""
+    days = _days([group for group in groups if group.name != NO_DAY])
     if not days:
         return []
-    return [
-        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, count, "with errors"),
-        _chart("Cost", days, lambda g: g.cost, None, lambda v: money(v or 0.0), ""),
-        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, seconds, "median"),
+
+    def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[Point, ...]:
+        return tuple(_point(day, group, value, write, more, (typed, query)) for day, group in days)
+
+    def chart(title: str, label: Callable[[float], str], *series: Series, **more: Any) -> Chart:
+        says = f"{title}, {days[0][0].isoformat()} to {days[-1][0].isoformat()}"
+        known = any(point.y is not None for each in series for point in each.points)
+        says = says if known else f"{title}: unknown"
+        return Chart(title=title, says=says, series=series, label=label, x_label=_day_label, **more)
+
+    traces = points(lambda g: g.traces, count, part=lambda g: g.errors)
+    score = points(lambda g: g.mean_reward, reward, low=lambda g: g.reward_low, high=lambda g: g.reward_high)
+    cost = points(lambda g: None if g.unpriced and g.unpriced >= g.model_calls else g.cost, money)
+    charts = [
+        chart("Traces a day, with errors marked", count, Series(name="traces", points=traces), kind="bars"),
+        chart("Score", share, Series(name="score", points=score), kind="whiskers", low=0.0, high=1.0),
+        chart("Cost a day", money, Series(name="cost", points=cost), kind="bars"),
+        chart(
+            "Latency",
+            seconds,
+            Series(name="p95", points=points(lambda g: g.p95_seconds, seconds)),
+            Series(name="median", points=points(lambda g: g.median_seconds, seconds), style="baseline"),
+            low=0.0,
+        ),
     ]
+    return [each for each in charts if each.title != "Score" or each.drawings]
 
 
-def _days(groups: Sequence[StatisticsGroup]) -> list[tuple[str, StatisticsGroup | None]]:
-    found = {group.name: group for group in groups[-DAYS:]}
+_Of = Callable[[StatisticsGroup], float | None]
+
+
+def _day_label(ordinal: float) -> str:
+    return f"{date.fromordinal(int(ordinal)):%b %-d}"
+
+
+def _days(groups: Sequence[StatisticsGroup]) -> list[tuple[date, StatisticsGroup | None]]:
+    found = {date.fromisoformat(group.name): group for group in groups[-DAYS:]}
     if not found:
         return []
-    try:
-        last = date.fromisoformat(max(found))
-        first = max(date.fromisoformat(min(found)), last - timedelta(days=DAYS - 1))
-    except ValueError:
-        return list(found.items())
-    names = [(first + timedelta(days=day)).isoformat() for day in range((last - first).days + 1)]
-    return [(name, found.get(name)) for name in names]
+    first = max(min(found), max(found) - timedelta(days=DAYS - 1))
+    days = (first + timedelta(days=day) for day in range((max(found) - first).days + 1))
+    return [(day, found.get(day)) for day in days]
 
 
-def _chart(
-    title: str,
-    days: Sequence[tuple[str, StatisticsGroup | None]],
-    of: Callable[[StatisticsGroup], float | None],
-    part: Callable[[StatisticsGroup], float | None] | None,
+def _point(
+    day: date,
+    group: StatisticsGroup | None,
+    value: _Of,
     write: Callable[[float | None], str],
-    part_name: str,
-) -> Chart:
-    values = [of(group) if group else None for _, group in days]
-    top = max((value for value in values if value), default=0.0)
-    step = 100 / max(len(days), 7)
-    columns = []
-    for place, ((name, group), value) in enumerate(zip(days, values, strict=True)):
-        marked = part(group) if part and group else None
-        says = f"{name}: {write(value) if group else 'no traces'}"
-        if part_name and marked:
-            says += f", {part_name} {write(marked)}"
-        columns.append(
-            ChartColumn(
-                name=name,
-                x=round(place * step, 3),
-                width=round(step * 0.82, 3),
-                height=_height(value, top),
-                part=_height(marked, top),
-                says=says,
-            )
-        )
-    return Chart(title=title, top=write(top), columns=tuple(columns), first=days[0][0], last=days[-1][0])
+    more: Mapping[str, _Of],
+    meant: tuple[Mapping[str, str], Query],
+) -> Point:
+    typed, query = meant
+    if group is None:
+        return Point(x=day.toordinal(), y=None, says=f"{day.isoformat()}: no traces")
+    y, beside = value(group), {name: of(group) for name, of in more.items()}
+    says = f"{day.isoformat()}: {write(y)}"
+    if beside.get("low") is not None:
+        says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
+    if beside.get("part"):
+        says += f", {write(beside['part'])} with errors"
+    return Point(x=day.toordinal(), y=y, says=says, link="/traces" + encoded({**typed, **of_day(group.name, query)}), **beside)
 
 
-def _height(value: float | None, top: float) -> float:
-    """What is there is seen, however little."""
-    return 0.0 if not value or top <= 0 else round(max(1.5, 100 * value / top), 2)
+def of_day(name: str, query: Query) -> dict[str, str]:
+    """The filters that leave, of the traces of a query, those of a day."""
+    begin = datetime.combine(date.fromisoformat(name), time(), UTC)
+    since = begin if query.since is None else max(begin, query.since.astimezone(UTC))
+    found = {"since": name if since == begin else since.isoformat()}
+    if (end := begin.date()) < date.max:
+        whole = end + timedelta(days=1)
+        until = datetime.combine(whole, time(), UTC)
+        before = query.until is not None and query.until < until
+        found["until"] = query.until.astimezone(UTC).isoformat() if query.until is not None and before else whole.isoformat()
+    return found
 
 
 # The plan of a trace as a graph: levels from left to right, drawn here as SVG.

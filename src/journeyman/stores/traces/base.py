@@ -144,6 +144,11 @@ class StatisticsGroup:
     good: int
     bad: int
     mean_reward: float | None
+    rewarded: int
+    """How many of the traces `mean_reward` is of."""
+    reward_low: float | None
+    reward_high: float | None
+    """Ends of its 95 % interval; `None` where no trace has a reward."""
     input_tokens: int
     output_tokens: int
     uncounted: int

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
+from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
 from journeyman.stores.tables import micros, moment, unescaped
@@ -335,7 +336,10 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         "model_calls": of_calls("calls"),
         **{name: of_calls(name) for name in _OF_CALLS},
     }
-    cost, reward, of = of_calls("cost"), count(np.where(rewarded, traces["reward"], 0)), count(rewarded)
+    known = np.where(rewarded, traces["reward"], 0)
+    cost, reward, squares, of = of_calls("cost"), count(known), count(known**2), count(rewarded)
+    sums_of = zip(of.astype(int).tolist(), reward.tolist(), squares.tolist(), strict=True)
+    ends = [share_interval(n, total, square) if n else (None, None) for n, total, square in sums_of]
     times = _quantiles(code, traces["seconds"], len(names))
     return [
         StatisticsGroup(
@@ -343,6 +347,9 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
             **{each: int(found[at]) for each, found in sums.items()},
             cost=float(cost[at]),
             mean_reward=float(reward[at] / of[at]) if of[at] else None,
+            rewarded=int(of[at]),
+            reward_low=ends[at][0],
+            reward_high=ends[at][1],
             median_seconds=times[at][0],
             p95_seconds=times[at][1],
         )
