@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from journeyman.io.http_server import listen, url_of
 from journeyman.serving.dashboard import routes
+from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import TraceStore
 
@@ -40,8 +41,15 @@ class Visitor:
         return answer.status_code, answer.text
 
 
-def visitor(store: TraceStore, guard: Guard | None = None, *, base: str = "http://localhost:8000") -> Visitor:
-    return Visitor(TestClient(Starlette(routes=routes(store, who=WHO, guard=guard)), base_url=base, follow_redirects=False))
+def visitor(
+    store: TraceStore,
+    guard: Guard | None = None,
+    *,
+    base: str = "http://localhost:8000",
+    project: ProjectStores | None = None,
+) -> Visitor:
+    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project))
+    return Visitor(TestClient(app, base_url=base, follow_redirects=False))
 
 
 @contextmanager

@@ -258,10 +258,12 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...]) -> "Iterator[App]"
 
         def pages() -> "App":
             from journeyman.serving.dashboard import routes
+            from journeyman.serving.dashboard.experiments import ProjectStores
             from journeyman.serving.dashboard.layout import Guard
 
             store = opened.enter_context(open_traces(store_url))
-            return application(routes(store, who=who or settings.person() or "me", guard=Guard(tokens)))
+            person = who or settings.person() or "me"
+            return application(routes(store, who=person, guard=Guard(tokens), project=ProjectStores(store_url)))
 
         yield when_asked(pages)
 

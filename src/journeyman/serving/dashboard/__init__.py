@@ -26,6 +26,7 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
+from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -49,6 +50,7 @@ from journeyman.serving.dashboard.layout import (
     query_of,
     static,
 )
+from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.stores.traces.base import (
     Given,
     Page,
@@ -492,7 +494,7 @@ Handler = Callable[[Request, dict[str, str]], Response]
 """Gets the request, and the fields of its form, or of its address when it has no form. Runs in a thread of its own."""
 
 
-def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[BaseRoute]:
+def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: ProjectStores | None = None) -> list[BaseRoute]:
     """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/statistics`, `/login` and what
     lies below, none of them under `/v1`.
 
@@ -502,15 +504,17 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
     Args:
         who: Whose word a label given on a page is.
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
+        project: What the store knows beside traces; without it there are the pages over traces alone.
     """
     door = guard or Guard()
-    frame = PageRenderer(door, who)
+    frame = PageRenderer(door, who, project=project is not None)
     lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
+        *(_project_pages(project, frame, who, page) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
         page("/traces.jsonl", lists.export),
@@ -525,6 +529,21 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
         Route("/static/{name}", static, middleware=COMPRESSED),
         page("/{path:path}", _no_page),
     ]
+
+
+def _project_pages(project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route]) -> Iterator[Route]:
+    learned, served = ExperimentPages(project, frame), ReleasePages(project, frame, who)
+    yield page("/runs", learned.runs)
+    yield page("/runs/compare", learned.compare)
+    yield page("/runs/{name:path}", learned.run)
+    yield page("/evaluations", learned.evaluations)
+    yield page("/evaluations/{name:path}", learned.evaluation)
+    yield page("/playbooks", learned.playbooks)
+    yield page("/playbooks/{name:path}", learned.playbook)
+    yield page("/releases", served.releases)
+    yield page("/releases/move", served.act, "POST")
+    yield page("/releases/{name:path}", served.rollout)
+    yield page("/audit", served.audit)
 
 
 def _no_page(request: Request, fields: Mapping[str, str]) -> Response:

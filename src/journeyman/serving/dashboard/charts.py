@@ -83,6 +83,8 @@ class Chart:
     low: float | None = None
     """Where the y-axis begins; by the values where nothing is said."""
     high: float | None = None
+    whole: bool = False
+    """Whether its values are whole numbers, and so are the ticks."""
     note: str = ""
     """Stands below it."""
 
@@ -159,7 +161,7 @@ class _Scale:
 
 
 def _drawn(chart: Chart, width: int) -> Drawing:
-    ticks = nice_ticks(*_extent(chart))
+    ticks = nice_ticks(*_extent(chart), least=1.0 if chart.whole else 0.0)
     room = _RIGHT if len(chart.series) > 1 else 14
     y = _Scale(low=ticks[0], high=ticks[-1], begin=HEIGHT - _BOTTOM, end=_TOP)
     places = sorted({point.x for point in chart.points} | {mark.x for mark in chart.marks})
@@ -197,15 +199,15 @@ def _extent(chart: Chart) -> tuple[float, float]:
     return low, high
 
 
-def nice_ticks(low: float, high: float, most: int = _TICKS) -> list[float]:
-    """Round numbers from at most `low` to at least `high`."""
+def nice_ticks(low: float, high: float, most: int = _TICKS, least: float = 0.0) -> list[float]:
+    """Round numbers from at most `low` to at least `high`, `least` apart or more."""
     if high <= low:
         high = low + (abs(low) or 1.0)
-    rough = (high - low) / (most - 1)
+    rough = max((high - low) / (most - 1), least)
     power = 10.0 ** math.floor(math.log10(rough))
     for step in (power, 2 * power, 2.5 * power, 5 * power, 10 * power, 20 * power):
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        if last - first < most:
+        if last - first < most and step >= least:
             break
     return [round(number * step, 12) for number in range(first, last + 1)]
 

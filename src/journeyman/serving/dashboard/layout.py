@@ -351,8 +351,12 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
-PAGES = (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))
-"""What the rail leads to."""
+WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))),)
+PROJECT = (
+    ("Learn", (("/runs", "Runs"), ("/evaluations", "Evaluations"))),
+    ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
+)
+"""What the rail leads to: over traces, and over all that a project's store knows."""
 
 
 class PageRefused(Exception):
@@ -366,8 +370,10 @@ class PageRefused(Exception):
 class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
-    def __init__(self, guard: Guard, who: str) -> None:
+    def __init__(self, guard: Guard, who: str, *, project: bool = False) -> None:
         self.guard = guard
+        rail = (*WATCHED, *(PROJECT if project else ()))
+        pages = [page for _, group in rail for page in group]
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -377,7 +383,7 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
-        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, pages=PAGES)
+        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
         """A filled template as an answer."""
@@ -385,7 +391,7 @@ class PageRenderer:
 
     def text(self, template: str, /, **values: Any) -> bytes:
         """A filled template. What has no place in UTF-8 is `?`."""
-        given = {"now": datetime.now(UTC), "token": self.guard.form_token, **values}
+        given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", **values}
         return self._templates.get_template(template).render(given).encode(errors="replace")
 
     def refused(self, request: Request, status: HTTPStatus, sentence: str) -> Response:
@@ -470,7 +476,7 @@ def by_day(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Q
     score = points(lambda g: g.mean_reward, reward, low=lambda g: g.reward_low, high=lambda g: g.reward_high)
     cost = points(lambda g: None if g.unpriced and g.unpriced >= g.model_calls else g.cost, money)
     charts = [
-        chart("Traces a day, with errors marked", count, Series(name="traces", points=traces), kind="bars"),
+        chart("Traces a day, with errors marked", count, Series(name="traces", points=traces), kind="bars", whole=True),
         chart("Score", share, Series(name="score", points=score), kind="whiskers", low=0.0, high=1.0),
         chart("Cost a day", money, Series(name="cost", points=cost), kind="bars"),
         chart(

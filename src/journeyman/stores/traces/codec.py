@@ -300,7 +300,7 @@ _SAID_UNDER = (
 def _title(trace: Trace, calls: Sequence[ModelCall]) -> str:
     """What was asked; of a client that sends JSON, what a person says in it."""
     asked = trace.input if trace.input is not None else asked_in(calls)
-    if asked.lstrip()[:1] != "{" or len(asked) > _UNWRAPPED:
+    if asked.lstrip()[:1] not in ("{", "[") or len(asked) > _UNWRAPPED:
         return asked
     try:
         return _said_in(json.loads(asked)) or asked
