@@ -1,19 +1,28 @@
 """The pages of what was run, learned, proven and served."""
 
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from journeyman.cli import main
+from journeyman.core.comparison import ComparisonState
 from journeyman.core.rollout import Rollout, RolloutState
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
+from journeyman.serving.dashboard.overview import score_verdict
+from journeyman.stats import share_interval
 from journeyman.stores.rollouts import open_rollouts
-from journeyman.stores.traces.base import TraceStore
+from journeyman.stores.traces.base import StatisticsGroup, TraceStore
 from tests.serving.dashboard.test_pages import words_of
+from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
 from tests.support.projects import NEW, OLD, RUNS, evidence, project
+from tests.support.watched import booking
 
 PAGES = ("/runs", "/evaluations", "/playbooks", "/releases", "/audit")
 
@@ -168,3 +177,60 @@ def test_the_command_says_the_same_sentence(
     sentence = "BETTER: success 0.50 → 0.75, +0.25 (+0.10 … +0.50) on 4 tasks; look 2"
     assert sentence in " ".join(capsys.readouterr().out.split())
     assert sentence.replace("BETTER", "BETTER ") in words_of(pages.read(f"/evaluations/{RUNS[1]}"))
+
+
+# The first page.
+
+
+def _recorded(store: TraceStore, days_ago: float, rewards: Sequence[float]) -> None:
+    at = datetime.now(UTC) - timedelta(days=days_ago)
+    store.add(booking(f"{days_ago}-{n}", at=at, reward=value) for n, value in enumerate(rewards))
+
+
+def test_the_overview_of_an_empty_project_says_what_to_type(pages: Visitor) -> None:
+    page = pages.read("/")
+    assert title(page) == "Overview"
+    assert "OPENAI_BASE_URL=http://localhost:8000/v1" in page
+
+
+def test_the_overview_says_whether_it_is_getting_better_and_what_needs_a_person(
+    store: TraceStore, rollout: Rollout, pages: Visitor
+) -> None:
+    _recorded(store, 10, [0.0] * 40 + [1.0] * 10)
+    _recorded(store, 1, [1.0] * 45 + [0.0] * 5)
+    page = pages.read("/")
+    text = words_of(page)
+    assert title(page) == "BETTER +0.70 · Overview"
+    assert "BETTER : score, this week beside the week before, 0.20 → 0.90, +0.70 (+0.5" in text
+    assert re.search(r"Score, 7 days 0\.90 0\.7\d … 0\.9\d · 50 scored the week before 0\.20", text)
+    assert "context:desk/oslo BETTER: success +0.20" in text
+    assert f"{NEW.id} passed its gate" not in text
+    assert "50 Traces this week" in text
+
+
+def test_without_scores_the_overview_says_so_and_shows_no_nought(store: TraceStore, pages: Visitor) -> None:
+    store.add([booking("plain", at=datetime.now(UTC), reward=None, cost=None)])
+    text = words_of(pages.read("/"))
+    assert "CANNOT BE SAID : no trace of this week has a score" in text
+    assert "Score, 7 days unknown nothing is scored" in text
+    assert "Cost, 7 days unknown" in text
+
+
+@given(
+    before=st.tuples(st.integers(0, 300), st.floats(0, 1)),
+    after=st.tuples(st.integers(0, 300), st.floats(0, 1)),
+)
+def test_weeks_are_compared_by_intervals_that_hold_both(before: tuple[int, float], after: tuple[int, float]) -> None:
+    def week(count: int, mean: float) -> StatisticsGroup:
+        low, high = share_interval(count, count * mean, count * mean)
+        known = (mean, low, high) if count else (None, None, None)
+        return day("w", count, rewarded=count, mean_reward=known[0], reward_low=known[1], reward_high=known[2])
+
+    found = score_verdict(week(*before), week(*after))
+    if found.state is ComparisonState.CANNOT_BE_SAID:
+        assert not before[0] or not after[0]
+    else:
+        assert found.low is not None
+        assert found.gain is not None
+        assert found.high is not None
+        assert found.low <= found.gain <= found.high

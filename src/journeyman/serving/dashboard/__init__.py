@@ -39,7 +39,6 @@ from journeyman.serving.dashboard.layout import (
     PageRenderer,
     by_day,
     decoded,
-    encoded,
     filters_of,
     graph,
     id_of,
@@ -50,6 +49,7 @@ from journeyman.serving.dashboard.layout import (
     query_of,
     static,
 )
+from journeyman.serving.dashboard.overview import OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.stores.traces.base import (
     Given,
@@ -432,7 +432,7 @@ class ListPages:
         typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
-        counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
+        counted = self.counted(query)
         return self._frame.page(
             "statistics.html",
             title="Statistics",
@@ -445,6 +445,10 @@ class ListPages:
             no_day=NO_DAY,
             agreements=self._agreement.get("", self._agreed).value,
         )
+
+    def counted(self, query: Query) -> Counted[Statistics]:
+        """The statistics of a query, counted now or a short while ago."""
+        return self._statistics.get(query, lambda: self._store.statistics(query))
 
     def _agreed(self) -> Sequence["LabelAgreement"]:
         # NumPy is for who asks for figures.
@@ -514,7 +518,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
-        *(_project_pages(project, frame, who, page) if project is not None else ()),
+        *(_project_pages(project, frame, who, page, lists) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
         page("/traces.jsonl", lists.export),
@@ -531,8 +535,11 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
     ]
 
 
-def _project_pages(project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route]) -> Iterator[Route]:
+def _project_pages(
+    project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
+) -> Iterator[Route]:
     learned, served = ExperimentPages(project, frame), ReleasePages(project, frame, who)
+    yield page("/", OverviewPage(project, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
     yield page("/runs/{name:path}", learned.run)

@@ -352,6 +352,7 @@ _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-T
 
 
 WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))),)
+OVERVIEW = (("", (("/", "Overview"),)),)
 PROJECT = (
     ("Learn", (("/runs", "Runs"), ("/evaluations", "Evaluations"))),
     ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
@@ -372,7 +373,7 @@ class PageRenderer:
 
     def __init__(self, guard: Guard, who: str, *, project: bool = False) -> None:
         self.guard = guard
-        rail = (*WATCHED, *(PROJECT if project else ()))
+        rail = (*(OVERVIEW if project else ()), *WATCHED, *(PROJECT if project else ()))
         pages = [page for _, group in rail for page in group]
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),

@@ -239,4 +239,5 @@ def band(rollout: Rollout, looks: Sequence[EvidenceRecord]) -> Chart | None:
 
 
 def _points(difference: float) -> str:
-    return f"{100 * difference:+.0f}".replace("-", "−")
+    said = f"{100 * difference:+.0f}".replace("-", "−")
+    return "0" if said in ("+0", "−0") else said
