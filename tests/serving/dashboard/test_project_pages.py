@@ -24,7 +24,7 @@ from tests.support.pages import Visitor, visitor
 from tests.support.projects import NEW, OLD, RUNS, evidence, project
 from tests.support.watched import booking
 
-PAGES = ("/runs", "/evaluations", "/playbooks", "/releases", "/audit")
+RELEASES = "a-token-for-releases"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def rollout(store: TraceStore, tmp_path: Path) -> Rollout:
 
 @pytest.fixture
 def pages(store: TraceStore, guard: Guard, tmp_path: Path) -> Visitor:
-    return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db"))
+    return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db", release_tokens=[RELEASES]))
 
 
 def title(page: str) -> str:
@@ -145,11 +145,13 @@ def test_too_few_sessions_are_no_picture_and_no_verdict(rollout: Rollout, pages:
 def test_what_a_person_does_to_a_rollout_is_done_with_a_reason_and_kept(
     rollout: Rollout, pages: Visitor, guard: Guard, tmp_path: Path
 ) -> None:
-    form = {"token": guard.form_token, "rollout": rollout.id}
+    form = {"token": guard.form_token, "rollout": rollout.id, "key": RELEASES}
     status, said = pages.send("/releases/move", **form, kind="rollback", reason=" ")
     assert (status, "reason" in said) == (409, True)
     assert pages.send("/releases/move", **form, kind="explode", reason="why not")[0] == 400
     assert pages.send("/releases/move", **(form | {"token": "0" * 64}), kind="rollback", reason="x")[0] == 403
+    status, said = pages.send("/releases/move", **(form | {"key": "another"}), kind="rollback", reason="it quotes old prices")
+    assert (status, "Only who has the token" in said) == (409, True)
     assert pages.send("/releases/move", **form, kind="rollback", reason="it quotes old prices")[0] == 303
     with open_rollouts(tmp_path / "journeyman.db") as kept:
         ended = kept.rollout(rollout.id)
@@ -157,6 +159,17 @@ def test_what_a_person_does_to_a_rollout_is_done_with_a_reason_and_kept(
     assert (ended.state, ended.events[-1].cause.actor) == (RolloutState.ROLLED_BACK, "person:ana")
     assert "it quotes old prices" in pages.read("/audit")
     assert pages.send("/releases/move", **form, kind="rollback", reason="again")[0] == 409
+
+
+def test_where_nobody_may_change_releases_over_http_the_page_says_the_commands(
+    store: TraceStore, guard: Guard, rollout: Rollout, tmp_path: Path
+) -> None:
+    pages = visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db"))
+    page = pages.read(f"/releases/{rollout.id}")
+    assert '<form class="moves"' not in page
+    assert f"journeyman releases rollback {rollout.id} --reason TEXT" in page
+    form = {"token": guard.form_token, "rollout": rollout.id, "key": "", "kind": "rollback", "reason": "x"}
+    assert pages.send("/releases/move", **form)[0] == 409
 
 
 def test_the_audit_says_whether_its_chain_is_whole(rollout: Rollout, pages: Visitor) -> None:

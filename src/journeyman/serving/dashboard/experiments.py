@@ -36,8 +36,10 @@ _Found = TypeVar("_Found")
 class ProjectStores:
     """What a store knows beside traces, opened when a page first asks for it. Each is used by several threads."""
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, *, release_tokens: Sequence[str] = ()) -> None:
+        """With one of the tokens, who uses a page may change what is released; without any, nobody may there."""
         self._url = url
+        self.release_tokens = tuple(release_tokens)
 
     @cached_property
     def registry(self) -> Registry:

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
+from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Chart, Point, Rule, Series, Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
@@ -107,6 +108,7 @@ class ReleasePages:
             assigned=assigned,
             wanted={**found.shares, PRODUCTION: 1 - sum(found.shares.values())},
             buttons=[(kind.value, said) for kind, said in _BUTTONS.items() if _can(found, kind)],
+            is_open=bool(self._stores.release_tokens),
             problem=problem,
         )
 
@@ -116,6 +118,8 @@ class ReleasePages:
         kinds = {kind.value: kind for kind in _BUTTONS}
         if fields.get("kind") not in kinds:
             raise InputError(f"kind: one of {', '.join(kinds)}")
+        if known_token(fields.get("key", "").encode(errors="replace"), self._stores.release_tokens) is None:
+            return self._rollout(found, "Only who has the token of serve.release_token_env may change what is released.")
         try:
             wanted = RolloutMove(kind=kinds[fields["kind"]], by=Person(f"person:{self._who}", fields.get("reason", "")))
             move(self._stores.rollouts, found, wanted)
