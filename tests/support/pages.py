@@ -17,7 +17,8 @@ from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"
-Serve = Callable[[TraceStore, Sequence[str]], str]
+Serve = Callable[..., str]
+"""Takes a store, the tokens of its pages, and a project where there is one; gives the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def servers() -> Iterator[Serve]:
     """What serves the pages on a port of loopback, and gives the address."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(store: TraceStore, tokens: Sequence[str] = ()) -> str:
+    def start(store: TraceStore, tokens: Sequence[str] = (), project: ProjectStores | None = None) -> str:
         bound = listen("127.0.0.1", 0)
-        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens)))
+        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens), project=project))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()

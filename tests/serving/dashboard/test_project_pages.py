@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -145,7 +146,7 @@ def test_too_few_sessions_are_no_picture_and_no_verdict(rollout: Rollout, pages:
 def test_what_a_person_does_to_a_rollout_is_done_with_a_reason_and_kept(
     rollout: Rollout, pages: Visitor, guard: Guard, tmp_path: Path
 ) -> None:
-    form = {"token": guard.form_token, "rollout": rollout.id, "key": RELEASES}
+    form: dict[str, Any] = {"token": guard.form_token, "rollout": rollout.id, "key": RELEASES}
     status, said = pages.send("/releases/move", **form, kind="rollback", reason=" ")
     assert (status, "reason" in said) == (409, True)
     assert pages.send("/releases/move", **form, kind="explode", reason="why not")[0] == 400
@@ -168,7 +169,7 @@ def test_where_nobody_may_change_releases_over_http_the_page_says_the_commands(
     page = pages.read(f"/releases/{rollout.id}")
     assert '<form class="moves"' not in page
     assert f"journeyman releases rollback {rollout.id} --reason TEXT" in page
-    form = {"token": guard.form_token, "rollout": rollout.id, "key": "", "kind": "rollback", "reason": "x"}
+    form: dict[str, Any] = {"token": guard.form_token, "rollout": rollout.id, "key": "", "kind": "rollback", "reason": "x"}
     assert pages.send("/releases/move", **form)[0] == 409
 
 
