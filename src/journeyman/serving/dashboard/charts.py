@@ -21,7 +21,7 @@ _LETTER = 6.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ChartPoint:
     """What is known at one place of the x-axis."""
 
     x: float
@@ -41,13 +41,13 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     name: str
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
     style: str = "candidate"
     """baseline, candidate, third or fourth: colour and dashes go together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ChartRule:
     """A line across the chart: where there is no difference, or a limit."""
 
     at: float
@@ -56,7 +56,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class ChartMark:
     """Something that happened at a place of the x-axis, such as a release."""
 
     x: float
@@ -78,8 +78,8 @@ class Chart:
     label: Callable[[float], str] = "{:g}".format
     """How a value is written."""
     x_label: Callable[[float], str] = "{:g}".format
-    rules: tuple[Rule, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    rules: tuple[ChartRule, ...] = ()
+    marks: tuple[ChartMark, ...] = ()
     low: float | None = None
     """Where the y-axis begins; by the values where nothing is said."""
     high: float | None = None
@@ -89,7 +89,7 @@ class Chart:
     """Stands below it."""
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[ChartPoint]:
         return [point for series in self.series for point in series.points]
 
     @property
@@ -141,7 +141,7 @@ class Drawing:
     lines: tuple[tuple[str, str], ...]
     spots: tuple[Spot, ...]
     rules: tuple[tuple[str, Tick], ...]
-    marks: tuple[tuple[float, Mark], ...]
+    marks: tuple[tuple[float, ChartMark], ...]
     ends: tuple[tuple[str, Tick], ...]
     """The names of the series, where their lines end."""
 
@@ -221,11 +221,11 @@ def _x_ticks(places: Sequence[float], x: _Scale, label: Callable[[float], str], 
         yield Tick(at=x(place), text=label(place))
 
 
-def _known(series: Series) -> list[Point]:
+def _known(series: Series) -> list[ChartPoint]:
     return [point for point in series.points if point.y is not None]
 
 
-def _runs(series: Series) -> Iterator[list[Point]]:
+def _runs(series: Series) -> Iterator[list[ChartPoint]]:
     """What lies between gaps."""
     for known, run in groupby(series.points, lambda point: point.y is not None):
         if known:

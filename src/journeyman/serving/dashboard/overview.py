@@ -11,7 +11,8 @@ from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.format import counted, money, seconds
 from journeyman.core.rollout import RolloutState
 from journeyman.serving.dashboard.experiments import ProjectStores
-from journeyman.serving.dashboard.layout import PageRenderer, by_day, encoded, name, one_line, reward, share
+from journeyman.serving.dashboard.figures import SharedCache, by_day
+from journeyman.serving.dashboard.layout import PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup
@@ -56,6 +57,7 @@ class OverviewPage:
     def __init__(self, stores: ProjectStores, frame: PageRenderer, count: Callable[[Query], Statistics]) -> None:
         """`count` gives the statistics of a query, from a moment ago where counting is dear."""
         self._stores, self._frame, self._count = stores, frame, count
+        self._known = SharedCache[tuple[int, int, int]]()
 
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
         # By the hour, so that what was counted is kept for a while.
@@ -83,17 +85,22 @@ class OverviewPage:
 
     def _stations(self, week: StatisticsGroup) -> list[tuple[str, str, str]]:
         """The loop, with how much is at each of its stations."""
-        registry = self._stores.registry
-        evaluations = registry.evaluations()
-        passed = sum(each.passed or each.report.get("verdict") == "checked" for each in evaluations)
+        candidates, evaluations, passed = self._known.get("stations", self._counted).value
         return [
             ("Traces this week", f"{week.traces:,}", "/traces?since=7d"),
             ("Scored", f"{week.rewarded:,}", "/statistics?since=7d"),
-            ("Candidates", f"{len(registry.candidates()):,}", "/playbooks"),
-            ("Evaluations", f"{len(evaluations):,}", "/evaluations"),
+            ("Candidates", f"{candidates:,}", "/playbooks"),
+            ("Evaluations", f"{evaluations:,}", "/evaluations"),
             ("Passed or checked", f"{passed:,}", "/evaluations"),
             ("In production", f"{len(self._stores.rollouts.live().production):,}", "/releases"),
         ]
+
+    def _counted(self) -> tuple[int, int, int]:
+        """Candidates, evaluations, and those of them after which a rollout may begin."""
+        registry = self._stores.registry
+        found = registry.evaluations()
+        passed = sum(each.passed or each.report.get("verdict") == "checked" for each in found)
+        return len(registry.candidates()), len(found), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
         """What the sessions of each open rollout say."""

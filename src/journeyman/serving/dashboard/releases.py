@@ -12,7 +12,7 @@ from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
 from journeyman.io.http_server import known_token
-from journeyman.serving.dashboard.charts import Chart, Point, Rule, Series, Whisker, whiskers
+from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
@@ -227,17 +227,17 @@ def band(rollout: Rollout, looks: Sequence[EvidenceRecord]) -> Chart | None:
         says = f"after {each['canary'] + each['production']} sessions: {_points(each['difference'])} "
         says += f"({_points(each['low'])} … {_points(each['high'])})"
         x = float(each["canary"] + each["production"])
-        points.append(Point(x=x, y=each["difference"], low=each["low"], high=each["high"], says=says))
+        points.append(ChartPoint(x=x, y=each["difference"], low=each["low"], high=each["high"], says=says))
     if len(points) < 2:
         return None
-    limit = (Rule(at=-primary.margin, name="limit of harm"),) if primary.margin else ()
+    limit = (ChartRule(at=-primary.margin, name="limit of harm"),) if primary.margin else ()
     return Chart(
         title=f"Gain in {primary.name}, points, by sessions",
         says=points[-1].says,
         series=(Series(name="candidate − production", points=tuple(points)),),
         label=_points,
         x_label="{:.0f}".format,
-        rules=(Rule(at=0.0, name="no difference", style="zero"), *limit),
+        rules=(ChartRule(at=0.0, name="no difference", style="zero"), *limit),
         note="This band holds at every moment: look as often as you like. Dotted: the limit of harm.",
     )
 
