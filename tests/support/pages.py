@@ -12,11 +12,13 @@ from starlette.testclient import TestClient
 
 from journeyman.io.http_server import listen, url_of
 from journeyman.serving.dashboard import routes
+from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"
-Serve = Callable[[TraceStore, Sequence[str]], str]
+Serve = Callable[..., str]
+"""Takes a store, the tokens of its pages, and a project where there is one; gives the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,15 @@ class Visitor:
         return answer.status_code, answer.text
 
 
-def visitor(store: TraceStore, guard: Guard | None = None, *, base: str = "http://localhost:8000") -> Visitor:
-    return Visitor(TestClient(Starlette(routes=routes(store, who=WHO, guard=guard)), base_url=base, follow_redirects=False))
+def visitor(
+    store: TraceStore,
+    guard: Guard | None = None,
+    *,
+    base: str = "http://localhost:8000",
+    project: ProjectStores | None = None,
+) -> Visitor:
+    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project))
+    return Visitor(TestClient(app, base_url=base, follow_redirects=False))
 
 
 @contextmanager
@@ -49,9 +58,9 @@ def servers() -> Iterator[Serve]:
     """What serves the pages on a port of loopback, and gives the address."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(store: TraceStore, tokens: Sequence[str] = ()) -> str:
+    def start(store: TraceStore, tokens: Sequence[str] = (), project: ProjectStores | None = None) -> str:
         bound = listen("127.0.0.1", 0)
-        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens)))
+        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens), project=project))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()

@@ -17,7 +17,7 @@ from journeyman.core.evaluation import Pair
 from journeyman.core.release import Move, Release, Stage
 from journeyman.core.rollout import Rollout, Slot
 from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
-from journeyman.stores.registry import Registry, find_rollout, names_rollout
+from journeyman.stores.registry import Registry, comparison_of, find_rollout, names_rollout
 from journeyman.stores.urls import redacted
 
 if TYPE_CHECKING:
@@ -308,6 +308,7 @@ def show_evaluation(registry: Registry, *, evaluation_id: str, everything: bool,
     one = found.evaluation
     if not quiet:
         head(("evaluation", one.id), ("candidate", one.candidate_id), ("baseline", one.baseline_id))
+        head(("found", comparison_of(one).sentence))
         head(("at", minute(one.at)), ("gate", f"{_passed(one.passed)}: {one.reason}"))
         counts = f"{len(found.won)} won, {len(found.lost)} lost, {len(found.same)} the same"
         head(("tasks", counts if found.pairs else "were not kept one by one with this evaluation"))
@@ -543,7 +544,8 @@ def _evaluation_json(evaluation: EvaluationRecord) -> dict[str, Any]:
     report = _without_pairs(evaluation.report)
     if isinstance(inner := report.get("report"), Mapping):
         report["report"] = _without_pairs(inner)
-    return {**asdict(evaluation), "run_id": evaluation.run_id, "report": report, "at": evaluation.at.isoformat()}
+    told = {"run_id": evaluation.run_id, "report": report, "at": evaluation.at.isoformat()}
+    return {**asdict(evaluation), **told, **comparison_of(evaluation).json()}
 
 
 def _without_pairs(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def _serve(
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
-        _pages(store, serving.who, tokens) if serving.pages else nullcontext() as pages,
+        _pages(store, serving.who, tokens, _release_tokens(serving)) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
@@ -168,11 +168,16 @@ def _control(serving: ServeSettings, store: str, releases: "Releases | None") ->
     from journeyman.serving.gateway.releases import ReleaseConfig
     from journeyman.serving.releases.live import LiveContext
 
-    name = serving.release_token_env
-    tokens = tokens_in(name, "serve.release_token_env") if name else ()
+    tokens = _release_tokens(serving)
     if not isinstance(releases, LiveContext):
         return None
     return ReleaseConfig(store_url=store, tokens=tokens, refresh=releases.refresh)
+
+
+def _release_tokens(serving: ServeSettings) -> tuple[str, ...]:
+    """Of those who may change what is released, over HTTP and on a page."""
+    name = serving.release_token_env
+    return tokens_in(name, "serve.release_token_env") if name else ()
 
 
 @contextmanager
@@ -243,7 +248,7 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(store_url: str, who: str, tokens: tuple[str, ...]) -> "Iterator[App]":
+def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tuple[str, ...]) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -258,10 +263,13 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...]) -> "Iterator[App]"
 
         def pages() -> "App":
             from journeyman.serving.dashboard import routes
+            from journeyman.serving.dashboard.experiments import ProjectStores
             from journeyman.serving.dashboard.layout import Guard
 
             store = opened.enter_context(open_traces(store_url))
-            return application(routes(store, who=who or settings.person() or "me", guard=Guard(tokens)))
+            person = who or settings.person() or "me"
+            project = ProjectStores(store_url, release_tokens=release_tokens)
+            return application(routes(store, who=person, guard=Guard(tokens), project=project))
 
         yield when_asked(pages)
 

@@ -1,5 +1,6 @@
 """The record of one attempt."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -135,6 +136,21 @@ KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reason
 KIND_OF: Mapping[type[Step], str] = {made: kind for kind, made in KINDS.items()}
 
 
+_TURN = re.compile(r"(?:\A|\n\n)\[(system|developer|user|assistant|tool)\]\n")
+"""How a prompt that is kept as one text tells its turns apart."""
+
+
+def asked_in(calls: Sequence[ModelCall]) -> str:
+    """The first thing that the user said in these calls; where no turn is the user's, the first prompt."""
+    said = next((message.text for call in calls for message in call.messages if message.role == "user"), None)
+    if said is not None or not calls:
+        return said or ""
+    before, *turns = _TURN.split(calls[0].prompt)
+    if before or not turns:
+        return calls[0].prompt
+    return next((text for role, text in zip(turns[::2], turns[1::2], strict=True) if role == "user"), calls[0].prompt)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """One attempt at one task, oldest step first. A failed attempt is a trace too."""
@@ -211,8 +227,7 @@ class Trace:
         """What was asked: as recorded, else the first thing that the user said, else the first prompt."""
         if self.input is not None:
             return self.input
-        said = (message.text for call in self.calls for message in call.messages if message.role == "user")
-        return next(said, self.calls[0].prompt if self.calls else "")
+        return asked_in(self.calls)
 
     @property
     def reply(self) -> str:

@@ -178,6 +178,22 @@ def students_quantile(chance: float, degrees: float) -> float:
     return float(math.sqrt(degrees) * np.tan(at))
 
 
+def share_interval(count: int, total: float, squares: float) -> tuple[float, float]:
+    """The 95 % interval of the mean of values from 0 to 1, by their number, sum and sum of squares; 0 to 1 without any.
+
+    Student's, with a 0 and a 1 more (Agresti and Coull for shares): equal values do not make it certain.
+    """
+    n = count + 2
+    mean = (total + 1) / n
+    variance = max(0.0, (squares + 1) / n - mean**2) * n / (n - 1)
+    wide = (students_quantile(0.975, n - 1) if n < _MANY else _NORMAL) * math.sqrt(variance / n)
+    return max(0.0, mean - wide), min(1.0, mean + wide)
+
+
+_MANY, _NORMAL = 60, 1.96
+"""From so many values on Student's t is the normal distribution, to a fiftieth."""
+
+
 def e_value(differences: Sequence[float], min_gain: float = 0.0) -> float:
     """The evidence that the mean gain is above `min_gain`: what a bet of 1 against it has become.
 

@@ -10,7 +10,7 @@ Wherever an id is asked for, as much of it as tells it apart is enough.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from enum import StrEnum
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Pair, Result, pair
 from journeyman.core.release import Release, Stage
@@ -213,6 +214,18 @@ class Registry:
         found = self._one("evaluations", evaluation_id, self._store.evaluation)
         return EvaluationDetails(evaluation=found, pairs=self._pairs(found))
 
+    def answers(self, evaluation_id: str, task_ids: Container[str]) -> Mapping[str, Mapping[str, AttemptRecord]]:
+        """Of some tasks of an evaluation, an attempt of each side: by task, then by the candidate's or the baseline's id. Empty
+        where its run kept none."""
+        evaluation = self._one("evaluations", evaluation_id, self._store.evaluation)
+        sides = (evaluation.baseline_id, evaluation.candidate_id)
+        found: dict[str, dict[str, AttemptRecord]] = {}
+        for each in self._store.attempts(run_id=evaluation.run_id, split=Split.HELD_OUT):
+            trace = each.trace
+            if trace.task_id in task_ids and trace.candidate_id in sides:
+                found.setdefault(trace.task_id, {}).setdefault(trace.candidate_id, each)
+        return found
+
     def releases(self, *, stage: Stage | None = None, limit: int | None = None) -> list[Release]:
         """Those that were moved last come first."""
         moved = sorted(self._store.releases(stage), key=lambda release: release.moves[-1].at, reverse=True)
@@ -279,6 +292,28 @@ def contradiction(evaluations: Sequence[EvaluationRecord]) -> EvaluationRecord |
             if ends[1] < (before[0] if later.held_out_id == passed.held_out_id else 0):
                 return later
     return None
+
+
+def comparison_of(evaluation: EvaluationRecord) -> ComparisonVerdict:
+    """What an evaluation came to. A finding of its own form, as a router's, holds the comparison in it."""
+    inner = evaluation.report.get("report")
+    told = inner if isinstance(inner, Mapping) else evaluation.report
+
+    def number(*names: str) -> float | None:
+        found = next((told[name] for name in names if told.get(name) is not None), None)
+        return float(found) if isinstance(found, int | float) else None
+
+    looks, left_out = int(number("looks") or 0), len(told.get("contaminated") or ())
+    caveats = [f"look {looks + 1}" if looks else "", f"{left_out} left out, as they were trained on" if left_out else ""]
+    return ComparisonVerdict(
+        before=number("baseline"),
+        after=number("candidate"),
+        low=number("decided_low", "low"),
+        high=number("decided_high", "high"),
+        count=int(number("tasks") or 0),
+        withheld="" if number("decided_low") is not None or evaluation.passed else evaluation.reason,
+        caveat=", ".join(filter(None, caveats)),
+    )
 
 
 def gate_word(evaluations: Sequence[EvaluationRecord]) -> GateWord:

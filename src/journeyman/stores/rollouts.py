@@ -268,6 +268,15 @@ class RolloutStore(AssignmentStore):
             row = connection.execute(latest).first()
         return None if row is None else EvidenceRecord(row.number, row.upto, row.state, row.summary, row.at)
 
+    def evidence_history(self, rollout_id: str, *, limit: int) -> Sequence[EvidenceRecord]:
+        """What the test came to at each look, oldest first and the last `limit` of them; without the states."""
+        table = EVIDENCE
+        wanted = (table.c.number, table.c.upto, table.c.summary, table.c.at)
+        latest = sa.select(*wanted).where(table.c.rollout_id == rollout_id).order_by(table.c.number.desc()).limit(limit)
+        with self._database.read() as connection:
+            rows = connection.execute(latest).all()
+        return [EvidenceRecord(row.number, row.upto, {}, row.summary, row.at) for row in reversed(rows)]
+
     def correct(self, rollout_id: str, was: Mapping[str, Any], now: Mapping[str, Any], cause: Cause) -> bool:
         """Add to the audit that the rows say something else of a rollout by now than what it was decided on; whether they
         did not say so before."""

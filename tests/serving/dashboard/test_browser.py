@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from journeyman.core import plan
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.trace import AgentCall, Trace
+from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.stores.traces.base import TraceStore
 from tests.serving.dashboard.test_hostile import EVIL, hostile
 from tests.support.pages import WHO, Serve
+from tests.support.projects import NEW, RUNS, project
 from tests.support.watched import NOON, booking
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium"),
 ]
+NOT_THERE = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 FAILURES = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => violations.push(event.violatedDirective));
@@ -63,10 +67,16 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
+LEARNED = ("/", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
+           f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases", "/releases/context:desk%2Foslo",
+           "/audit", "/nothing")  # fmt: skip
+
+
 @pytest.fixture
-def desk(browser: "Browser", store: TraceStore, serve: Serve) -> Iterator[Desk]:
+def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) -> Iterator[Desk]:
     store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
-    url = serve(store, ())
+    project(tmp_path / "journeyman.db")
+    url = serve(store, (), ProjectStores(tmp_path / "journeyman.db", release_tokens=["a-token-for-releases"]))
     page = browser.new_page(viewport={"width": 1280, "height": 860})
     page.set_default_timeout(10_000)
     wrong: list[str] = []
@@ -235,14 +245,18 @@ def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: 
     trace = hostile("word" * 200 + EVIL)
     store.add([trace, booking("s", session="visit")])
     desk.page.set_viewport_size({"width": width, "height": 844})
-    for path in ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/statistics", "/login"):
+    own = ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/statistics", "/login")
+    for path in (*own, *LEARNED):
         page = desk.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    # The browser tells of what is not there, too.
+    desk.wrong.remove(NOT_THERE)
 
 
 def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
     store.add([booking("s", session="visit")])
-    for path in ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/statistics", "/login"):
+    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/statistics", "/login")
+    for path in (*own, *LEARNED):
         page = desk.go(path)
         nameless = page.evaluate(
             """[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((each) =>
@@ -255,6 +269,19 @@ def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -
             "[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"
         )
         assert twice == [], path
+    desk.wrong.remove(NOT_THERE)
+
+
+def test_a_rollout_is_taken_back_on_its_page(desk: Desk, tmp_path: Path) -> None:
+    page = desk.go("/releases")
+    page.locator("a[href^='/releases/2026']").first.click()
+    page.get_by_label("Reason").fill("it quotes old prices")
+    page.get_by_label("Release token").fill("a-token-for-releases")
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_text("rolled back").first.wait_for()
+    assert page.get_by_role("button", name="Promote").count() == 0
+    page.goto(desk.url + "/audit")
+    assert "it quotes old prices" in page.locator("main").inner_text()
 
 
 def test_without_a_script_a_trace_is_read_and_labelled(browser: "Browser", store: TraceStore, serve: Serve) -> None:

@@ -104,7 +104,7 @@ def test_a_trace_that_is_gone_cannot_be_labelled(pages: Visitor, guard: Guard) -
 
 
 def test_a_get_labels_nothing(store: TraceStore, pages: Visitor, guard: Guard) -> None:
-    assert pages.client.get(f"/labels?token={guard.form_token}&trace=t1&good=yes").status_code == 405
+    assert pages.client.get(f"/labels?token={guard.form_token}&trace=t1&good=yes").status_code == 404
     assert said(store) == []
 
 

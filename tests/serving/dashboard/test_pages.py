@@ -10,6 +10,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores.traces.base import AUTO, TraceStore
 from journeyman.tracing.importers import jsonl
+from journeyman.tracing.redaction import shapes_only
 from tests.support.pages import Visitor
 from tests.support.watched import NOON, booking, delegated
 
@@ -204,7 +205,7 @@ def test_statistics_count_what_the_filters_leave(full: TraceStore, pages: Visito
     assert "desk 61" in text
     assert "pay 1 1 100%" in text
     assert "Traces 60" in words_of(pages.read("/statistics?agent=hotel"))
-    assert pages.read("/statistics").count("<figure>") == 3
+    assert pages.read("/statistics").count('<figure class="chart">') == 4
 
 
 def test_statistics_say_how_far_people_agree_beyond_chance(full: TraceStore, pages: Visitor) -> None:
@@ -254,6 +255,59 @@ def test_what_a_browser_loads_is_ours_and_keeps(full: TraceStore, pages: Visitor
         assert "immutable" in answer.headers["cache-control"]
     assert not re.search(r"https?://(?!www\.w3\.org)", page.replace("http://localhost", ""))
     assert not re.search(r"<script>|<style|\sstyle=|\son\w+=", page)
+
+
+def test_an_address_that_is_no_page_leads_on(pages: Visitor) -> None:
+    page = pages.read("/rnus", status=404)
+    assert "There is no such page." in page
+    assert 'href="/sessions"' in page
+    assert 'name="q"' in page
+    assert pages.client.get("/rnus").text == "There is no such page."
+
+
+def test_traces_that_name_no_agent_are_found_by_the_link_of_their_row(full: TraceStore, pages: Visitor) -> None:
+    full.add([booking("nobody", asked="Who am I?", agent=None)])
+    link = re.search(r'href="(/traces[^"]+)">unknown</a>', pages.read("/statistics"))
+    assert link
+    assert titles(pages.read(link[1].replace("&amp;", "&"))) == ["Who am I?"]
+    assert "Traces 1 " in words_of(pages.read(link[1].replace("/traces", "/statistics").replace("&amp;", "&")))
+
+
+def test_a_row_says_what_was_said_in_a_clients_json_and_in_a_runs_prompt(store: TraceStore, pages: Visitor) -> None:
+    request = json.dumps({"user_id": "demo", "new_message": {"parts": [{"text": "Cancel my flight"}]}})
+    prompt = "[system]\nThink step by step.\n\n[user]\nHow many pears?\n\n[assistant]\nFour."
+    call = ModelCall(model="m", prompt=prompt, reply="r", id="c")
+    run = Trace(id="run", task_id="k", candidate_id="base", started_at=NOON, steps=(call,))
+    store.add([booking("json", asked=request), run])
+    assert sorted(titles(pages.read("/traces"))) == ["Cancel my flight", "How many pears?"]
+    assert "<bdi>How many pears?</bdi>" in pages.read("/traces/run")
+
+
+def test_where_no_words_were_kept_a_row_says_so_and_what_is_known(store: TraceStore, pages: Visitor) -> None:
+    store.add([shapes_only(booking())])
+    assert "gpt-5-mini · 2.5k→12 tokens · content not recorded" in words_of(pages.read("/traces"))
+    assert "content not recorded" in pages.read("/traces/t1")
+
+
+def test_small_json_in_evidence_is_shown_pair_by_pair(store: TraceStore, pages: Visitor) -> None:
+    store.add([booking()])
+    told = json.dumps({"db": True, "hash": "a" * 64})
+    store.reward("t1", [Reward(name="state", value=1.0, evidence=told)], by="tau_bench", at=NOON)
+    page = pages.read("/traces/t1")
+    assert "<dt>db</dt><dd>true</dd>" in page
+    assert f'<dd title="{"a" * 64}">{"a" * 23}…</dd>' in page
+
+
+def test_a_page_is_compressed_and_its_form_token_never_stands_twice_alike(full: TraceStore, pages: Visitor) -> None:
+    packed = pages.client.get("/traces", headers={"accept": "text/html", "accept-encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < len(packed.text) / 5
+    assert "accept-encoding" in packed.headers["vary"].lower()
+    tokens = [re.findall(r'name="token" value="([0-9a-f]+)"', pages.read("/traces"))[0] for _ in range(2)]
+    assert tokens[0] != tokens[1]
+    for token in tokens:
+        assert pages.send("/labels", token=token, trace="t001", good="yes")[0] == 303
+    assert pages.send("/labels", token=tokens[0][:32], trace="t001", good="yes")[0] == 403
 
 
 def test_times_of_today_are_short(store: TraceStore, pages: Visitor) -> None:

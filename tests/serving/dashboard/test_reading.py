@@ -1,11 +1,12 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
 from journeyman.serving.dashboard import read, worth
-from journeyman.serving.dashboard.layout import by_day
-from journeyman.stores.traces.base import Given, StatisticsGroup
+from journeyman.serving.dashboard.figures import by_day, of_day
+from journeyman.stores.traces.base import Given, Query, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated
 
 
@@ -71,21 +72,35 @@ def test_a_reward_says_who_gave_it() -> None:
     assert [(each.reward.name, each.by) for each in worth(trace, given)] == [("booked", None), ("polite", "judge 1")]
 
 
-def day(name: str, traces: int) -> StatisticsGroup:
-    return StatisticsGroup(
+def day(name: str, traces: int, **more: Any) -> StatisticsGroup:
+    told = dict(
         name=name, traces=traces, model_calls=1, tool_calls=0, failed_tool_calls=0, errors=1, good=0, bad=0, mean_reward=None,
-        input_tokens=0, output_tokens=0, uncounted=0, cost=0.0, unpriced=0, median_seconds=None, p95_seconds=4.0,
+        rewarded=0, reward_low=None, reward_high=None, input_tokens=0, output_tokens=0, uncounted=0, cost=0.0, unpriced=0,
+        median_seconds=None, p95_seconds=4.0,
     )  # fmt: skip
+    return StatisticsGroup(**{**told, **more})
 
 
-def test_a_day_without_traces_has_its_place_in_the_chart() -> None:
-    traces, cost, seconds = by_day([day("2026-03-01", 4), day("2026-03-03", 2)])
-    assert [(column.name, column.height, column.part) for column in traces.columns] == [
-        ("2026-03-01", 100, 25), ("2026-03-02", 0, 0), ("2026-03-03", 50, 25),
+def test_a_day_without_traces_has_its_place_and_what_is_unknown_is_a_gap() -> None:
+    days = [day("1970-01-01", 9), day("2026-03-01", 4), day("2026-03-03", 2, unpriced=1)]
+    traces, cost, seconds = by_day(days, {"agent": "desk"}, Query())
+    assert [point.y for point in traces.points] == [4, None, 2]
+    assert [point.says for point in traces.points] == [
+        "2026-03-01: 4, 1 with errors", "2026-03-02: no traces", "2026-03-03: 2, 1 with errors",
     ]  # fmt: skip
-    assert [column.height for column in cost.columns] == [0, 0, 0]
-    assert seconds.top == "4.0 s"
+    assert traces.points[0].link == "/traces?agent=desk&since=2026-03-01&until=2026-03-02"
+    # A day whose calls have no price costs nobody knows what.
+    assert [point.y for point in cost.points] == [0.0, None, None]
+    assert [point.y for point in seconds.series[1].points] == [None, None, None]
+    wide, narrow = traces.drawings
+    assert (wide.narrow, narrow.narrow, len(wide.spots)) == (False, True, 3)
+
+
+def test_the_link_of_a_day_leaves_no_more_than_was_counted() -> None:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert of_day("2026-03-01", Query(since=noon)) == {"since": noon.isoformat(), "until": "2026-03-02"}
+    assert of_day("2026-03-01", Query(until=noon)) == {"since": "2026-03-01", "until": noon.isoformat()}
 
 
 def test_no_days_make_no_charts() -> None:
-    assert by_day([]) == []
+    assert by_day([], {}, Query()) == []

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from journeyman.serving.dashboard import KEPT, LONGEST, SharedCache
+from journeyman.serving.dashboard.figures import KEPT, LONGEST, SharedCache
 
 
 class Hands:

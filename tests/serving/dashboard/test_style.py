@@ -15,6 +15,8 @@ NAMED = {
 }
 READABLE = 4.5
 """The least contrast of ordinary text in WCAG 2.2, level AA."""
+VISIBLE = 3.0
+"""The least contrast of what tells a control from its ground."""
 
 
 def luminance(colour: str) -> float:
@@ -33,12 +35,20 @@ def contrast(one: str, other: str) -> float:
     ("ink", "ground"),
     [
         *((ink, ground) for ink in ("ink", "faint", "accent", "good", "bad") for ground in ("ground", "sheet", "soft")),
+        *((ink, ground) for ink in ("warn", "info", "thought") for ground in ("ground", "sheet", "soft")),
+        ("warn", "warn-soft"), ("info", "info-soft"),
         ("good", "good-soft"), ("bad", "bad-soft"), ("accent", "accent-soft"), ("ink", "accent-soft"), ("faint", "accent-soft"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_text_stands_out_from_its_ground(ink: str, ground: str, theme: int) -> None:
     assert contrast(NAMED[ink][theme], NAMED[ground][theme]) >= READABLE
+
+
+@pytest.mark.parametrize("ground", ["ground", "sheet", "soft"])
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_every_control_has_an_edge_that_is_seen(ground: str, theme: int) -> None:
+    assert contrast(NAMED["edge"][theme], NAMED[ground][theme]) >= VISIBLE
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)

@@ -5,17 +5,16 @@
 
 import hashlib
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from itertools import islice
-from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -24,16 +23,18 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
+from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
+from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, by_day, of_day
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
     HEADERS,
+    QUICK,
+    UNNAMED,
     Guard,
     PageRefused,
     PageRenderer,
-    by_day,
     decoded,
-    encoded,
     filters_of,
     graph,
     id_of,
@@ -43,6 +44,8 @@ from journeyman.serving.dashboard.layout import (
     query_of,
     static,
 )
+from journeyman.serving.dashboard.overview import OverviewPage
+from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.stores.traces.base import (
     Given,
     Page,
@@ -58,54 +61,6 @@ from journeyman.tracing.importers import jsonl
 
 if TYPE_CHECKING:
     from journeyman.stores.traces.labels import LabelAgreement
-
-# Figures that are costly to count are counted at most a small share of the time.
-
-Value = TypeVar("Value")
-SHARE = 20
-"""A value is shown for this many times as long as it took to count: counting takes a twentieth of the time at most."""
-LONGEST = 60.0
-"""Seconds, after which it is counted again whatever it took."""
-KEPT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Counted(Generic[Value]):
-    """A value, and how old it may get."""
-
-    value: Value
-    at: datetime
-    until: float
-
-
-class SharedCache(Generic[Value]):
-    """Values by key, for several threads: of those who want the same one at once, one counts and the others wait."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._known: OrderedDict[object, Counted[Value]] = OrderedDict()
-        self._locks: dict[object, threading.Lock] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: object, count: Callable[[], Value]) -> Counted[Value]:
-        """The value of a key, counted now or a short while ago."""
-        with self._lock:
-            turn = self._locks.setdefault(key, threading.Lock())
-        with turn:
-            known = self._known.get(key)
-            if known is not None and self._clock() < known.until:
-                return known
-            began = self._clock()
-            value = count()
-            now = self._clock()
-            counted = Counted(value, datetime.now(UTC), now + min(LONGEST, SHARE * (now - began)))
-            with self._lock:
-                self._known[key] = counted
-                self._known.move_to_end(key)
-                while len(self._known) > KEPT:
-                    self._locks.pop(self._known.popitem(last=False)[0], None)
-            return counted
-
 
 # A trace as it is read: what was said and done in its order, and when.
 
@@ -371,7 +326,15 @@ class ListPages:
         counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
-            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, **values
+            "list.html",
+            status,
+            title="Traces",
+            problem=problem,
+            counted=counted,
+            most=COUNTED,
+            fields=FIELDS,
+            quick=QUICK,
+            **values,
         )
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -416,16 +379,23 @@ class ListPages:
         typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
-        counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
+        counted = self.counted(query)
         return self._frame.page(
             "statistics.html",
             title="Statistics",
             typed=typed,
+            unnamed=UNNAMED,
             found=counted.value,
             counted_at=counted.at,
-            charts=by_day(counted.value.by_day),
+            charts=by_day(counted.value.by_day, typed, query),
+            of_day=lambda name: of_day(name, query),
+            no_day=NO_DAY,
             agreements=self._agreement.get("", self._agreed).value,
         )
+
+    def counted(self, query: Query) -> Counted[Statistics]:
+        """The statistics of a query, counted now or a short while ago."""
+        return self._statistics.get(query, lambda: self._store.statistics(query))
 
     def _agreed(self) -> Sequence["LabelAgreement"]:
         # NumPy is for who asks for figures.
@@ -469,11 +439,13 @@ FORM_SECONDS = 30.0
 """In which it must have come."""
 MONTH = 30 * 24 * 3600
 
+COMPRESSED = (Middleware(GZipMiddleware, compresslevel=6),)
+
 Handler = Callable[[Request, dict[str, str]], Response]
 """Gets the request, and the fields of its form, or of its address when it has no form. Runs in a thread of its own."""
 
 
-def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[BaseRoute]:
+def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: ProjectStores | None = None) -> list[BaseRoute]:
     """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/statistics`, `/login` and what
     lies below, none of them under `/v1`.
 
@@ -483,15 +455,17 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
     Args:
         who: Whose word a label given on a page is.
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
+        project: What the store knows beside traces; without it there are the pages over traces alone.
     """
     door = guard or Guard()
-    frame = PageRenderer(door, who)
+    frame = PageRenderer(door, who, project=project is not None)
     lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
-        return Route(path, _endpoint(handler, frame, closed=closed), methods=[method])
+        return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
+        *(_project_pages(project, frame, who, page, lists) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
         page("/traces.jsonl", lists.export),
@@ -503,8 +477,31 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
         page("/login", lambda request, fields: _login_page(frame, fields), closed=False),
         page("/login", lambda request, fields: _login(frame, request, fields), "POST", closed=False),
         page("/logout", lambda request, fields: _logout(), "POST"),
-        Route("/static/{name}", static),
+        Route("/static/{name}", static, middleware=COMPRESSED),
+        page("/{path:path}", _no_page),
     ]
+
+
+def _project_pages(
+    project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
+) -> Iterator[Route]:
+    learned, served = ExperimentPages(project, frame), ReleasePages(project, frame, who)
+    yield page("/", OverviewPage(project, frame, lambda query: lists.counted(query).value).overview)
+    yield page("/runs", learned.runs)
+    yield page("/runs/compare", learned.compare)
+    yield page("/runs/{name:path}", learned.run)
+    yield page("/evaluations", learned.evaluations)
+    yield page("/evaluations/{name:path}", learned.evaluation)
+    yield page("/playbooks", learned.playbooks)
+    yield page("/playbooks/{name:path}", learned.playbook)
+    yield page("/releases", served.releases)
+    yield page("/releases/move", served.act, "POST")
+    yield page("/releases/{name:path}", served.rollout)
+    yield page("/audit", served.audit)
+
+
+def _no_page(request: Request, fields: Mapping[str, str]) -> Response:
+    raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such page.")
 
 
 def _endpoint(handler: Handler, frame: PageRenderer, *, closed: bool) -> Callable[..., object]:

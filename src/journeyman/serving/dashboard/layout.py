@@ -9,9 +9,9 @@ import json
 import re
 import secrets
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from http import HTTPStatus
 from itertools import pairwise
@@ -30,7 +30,8 @@ from journeyman.core.format import seconds as seconds
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.io.http_server import TokenGuard, is_of, known_token
-from journeyman.stores.traces.base import Query, StatisticsGroup
+from journeyman.stores.traces.base import Query
+from journeyman.tracing.redaction import is_length
 
 # Ids and filters as parts of addresses. Whatever an id holds, its address leads back to it.
 
@@ -164,6 +165,21 @@ def raw(value: Any) -> str:
         return repr(value)
 
 
+_PAIRS = 12
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """What a small JSON object says, key by key; nothing for any other text."""
+    if text[:1] != "{" or len(text) > 2_000:
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    plain = len(found) <= _PAIRS and all(isinstance(value, str | int | float | None) for value in found.values())
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in found.items()] if plain else []
+
+
 def one_line(text: str, most: int = 120) -> str:
     """The beginning of a text, its white space folded."""
     folded = " ".join(text[: 4 * most].split())
@@ -177,6 +193,13 @@ FIELDS = (
     "task", "session", "domain", "source", "candidate",
 )  # fmt: skip
 """The first ten have a field in the form; the others come by links."""
+QUICK = (
+    ("With errors", "error", "yes"), ("Labelled bad", "label", "bad"), ("Labelled good", "label", "good"),
+    ("Not labelled", "label", "none"), ("Last 24 hours", "since", "24h"),
+)  # fmt: skip
+"""The filters that are asked for most: what the page calls each, and what it is in an address."""
+UNNAMED = "(unknown)"
+"""Stands in an address for traces that name no agent."""
 _ANSWERS = {"yes": True, "no": False}
 _LABELS = ("good", "bad", "none", "some")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -199,7 +222,7 @@ def query_of(typed: Mapping[str, str], now: datetime) -> Query:
     if typed.get("error") not in (None, *_ANSWERS):
         raise InputError(f"error: {typed['error']!r} is neither yes nor no")
     return Query(
-        agent=typed.get("agent"),
+        agent="" if typed.get("agent") == UNNAMED else typed.get("agent"),
         model=typed.get("model"),
         tool=typed.get("tool"),
         task_id=typed.get("task"),
@@ -265,12 +288,24 @@ class Guard(TokenGuard):
 
     def __init__(self, tokens: Sequence[str] = ()) -> None:
         super().__init__(tokens)
-        self._secret = secrets.token_bytes(32)
+        self._form = secrets.token_bytes(_FORM_BYTES)
 
     @property
     def form_token(self) -> str:
-        """What every form carries. Other origins cannot read it; it changes when the server starts anew."""
-        return hmac.new(self._secret, b"form", hashlib.sha256).hexdigest()
+        """What every form carries. Other origins cannot read it; it changes when the server starts anew.
+
+        It stands behind another mask each time: a page is compressed, and what stood there alike each time, beside words that
+        strangers choose, could be guessed from the page's length (BREACH).
+        """
+        mask = secrets.token_bytes(_FORM_BYTES)
+        return (mask + _masked(self._form, mask)).hex()
+
+    def _is_form_token(self, token: str) -> bool:
+        try:
+            given = bytes.fromhex(token)
+        except ValueError:
+            return False
+        return hmac.compare_digest(_masked(given[_FORM_BYTES:], given[:_FORM_BYTES]), self._form)
 
     def cookie(self, token: str) -> str | None:
         """The value of the cookie that stands for a token, or `None` where the token is not one of ours."""
@@ -291,9 +326,16 @@ class Guard(TokenGuard):
         foreign = site not in (None, "same-origin") or (origin != "null" and not is_of(origin, headers.get("host", "")))
         if foreign:
             return "This form was sent by another site, so nothing was done."
-        if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
+        if not self._is_form_token(token):
             return "This page is from before the server last started, so nothing was done: load it again."
         return None
+
+
+_FORM_BYTES = 16
+
+
+def _masked(value: bytes, mask: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(value, mask, strict=False))
 
 
 def _derived(token: str) -> str:
@@ -308,6 +350,15 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
+WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))),)
+OVERVIEW = (("", (("/", "Overview"),)),)
+PROJECT = (
+    ("Learn", (("/runs", "Runs"), ("/evaluations", "Evaluations"))),
+    ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
+)
+"""What the rail leads to: over traces, and over all that a project's store knows."""
+
+
 class PageRefused(Exception):
     """The page is not given, and the sentence says why."""
 
@@ -319,8 +370,10 @@ class PageRefused(Exception):
 class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
-    def __init__(self, guard: Guard, who: str) -> None:
+    def __init__(self, guard: Guard, who: str, *, project: bool = False) -> None:
         self.guard = guard
+        rail = (*(OVERVIEW if project else ()), *WATCHED, *(PROJECT if project else ()))
+        pages = [page for _, group in rail for page in group]
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -330,7 +383,7 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
-        self._templates.globals.update(encoded=encoded, asset=asset, token=guard.form_token, demands=guard.demands, who=who)
+        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
         """A filled template as an answer."""
@@ -338,7 +391,8 @@ class PageRenderer:
 
     def text(self, template: str, /, **values: Any) -> bytes:
         """A filled template. What has no place in UTF-8 is `?`."""
-        return self._templates.get_template(template).render(now=datetime.now(UTC), **values).encode(errors="replace")
+        given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", **values}
+        return self._templates.get_template(template).render(given).encode(errors="replace")
 
     def refused(self, request: Request, status: HTTPStatus, sentence: str) -> Response:
         """The answer to what cannot be had: for a script one sentence, for a person a page, or the one to sign in at."""
@@ -388,99 +442,10 @@ async def static(request: Request) -> Response:
 
 
 _FILTERS = (
-    count, short, money, seconds, share, reward, when, pretty, one_line,
+    count, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
     name, mark, without, plus,
 )  # fmt: skip
 """What a template can say behind `|`."""
-
-
-# Statistics as rows of bars, drawn here as SVG: no style stands in the page, so none can be injected.
-
-DAYS = 60
-"""Shown at most, the last ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartColumn:
-    """One day of a chart. Heights are of 100."""
-
-    name: str
-    x: float
-    width: float
-    height: float
-    part: float
-    """How much of the height, from below, is marked."""
-    says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    title: str
-    top: str
-    """What the full height stands for."""
-    columns: tuple[ChartColumn, ...]
-    first: str
-    last: str
-
-
-def by_day(groups: Sequence[StatisticsGroup]) -> list[Chart]:
-    """Traces with errors marked, cost, and time, a column a day. Days without traces have a place too."""
-    days = _days(groups)
-    if not days:
-        return []
-    return [
-        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, count, "with errors"),
-        _chart("Cost", days, lambda g: g.cost, None, lambda v: money(v or 0.0), ""),
-        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, seconds, "median"),
-    ]
-
-
-def _days(groups: Sequence[StatisticsGroup]) -> list[tuple[str, StatisticsGroup | None]]:
-    found = {group.name: group for group in groups[-DAYS:]}
-    if not found:
-        return []
-    try:
-        last = date.fromisoformat(max(found))
-        first = max(date.fromisoformat(min(found)), last - timedelta(days=DAYS - 1))
-    except ValueError:
-        return list(found.items())
-    names = [(first + timedelta(days=day)).isoformat() for day in range((last - first).days + 1)]
-    return [(name, found.get(name)) for name in names]
-
-
-def _chart(
-    title: str,
-    days: Sequence[tuple[str, StatisticsGroup | None]],
-    of: Callable[[StatisticsGroup], float | None],
-    part: Callable[[StatisticsGroup], float | None] | None,
-    write: Callable[[float | None], str],
-    part_name: str,
-) -> Chart:
-    values = [of(group) if group else None for _, group in days]
-    top = max((value for value in values if value), default=0.0)
-    step = 100 / max(len(days), 7)
-    columns = []
-    for place, ((name, group), value) in enumerate(zip(days, values, strict=True)):
-        marked = part(group) if part and group else None
-        says = f"{name}: {write(value) if group else 'no traces'}"
-        if part_name and marked:
-            says += f", {part_name} {write(marked)}"
-        columns.append(
-            ChartColumn(
-                name=name,
-                x=round(place * step, 3),
-                width=round(step * 0.82, 3),
-                height=_height(value, top),
-                part=_height(marked, top),
-                says=says,
-            )
-        )
-    return Chart(title=title, top=write(top), columns=tuple(columns), first=days[0][0], last=days[-1][0])
-
-
-def _height(value: float | None, top: float) -> float:
-    """What is there is seen, however little."""
-    return 0.0 if not value or top <= 0 else round(max(1.5, 100 * value / top), 2)
 
 
 # The plan of a trace as a graph: levels from left to right, drawn here as SVG.

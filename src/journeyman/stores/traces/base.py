@@ -23,6 +23,7 @@ class Query:
     """Which traces are meant: those for which everything that is named holds."""
 
     agent: str | None = None
+    """Empty for traces that name none."""
     model: str | None = None
     """Called at least once."""
     tool: str | None = None
@@ -143,6 +144,11 @@ class StatisticsGroup:
     good: int
     bad: int
     mean_reward: float | None
+    rewarded: int
+    """How many of the traces `mean_reward` is of."""
+    reward_low: float | None
+    reward_high: float | None
+    """Ends of its 95 % interval; `None` where no trace has a reward."""
     input_tokens: int
     output_tokens: int
     uncounted: int

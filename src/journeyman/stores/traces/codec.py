@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from journeyman.core.reward import Reward, Source
-from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken, total
+from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, asked_in, spoken, total
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
 
@@ -277,7 +277,7 @@ def line(trace: Trace) -> Row:
     calls, tools, error, began = trace.calls, trace.tool_calls, _error(trace), utc(trace.started_at)
     return {
         "id": trace.id,
-        "title": " ".join(_asked(trace, calls)[: 2 * _TITLE].split())[:_TITLE],
+        "title": " ".join(_title(trace, calls)[: 2 * _TITLE].split())[:_TITLE],
         "agent": trace.agent,
         "session": trace.session,
         "task_id": trace.task_id,
@@ -305,11 +305,34 @@ def line(trace: Trace) -> Row:
     }
 
 
-def _asked(trace: Trace, calls: Sequence[ModelCall]) -> str:
-    """`trace.query`, without looking for the calls again."""
-    if trace.input is not None or not calls:
-        return trace.query
-    return next((message.text for call in calls for message in call.messages if message.role == "user"), calls[0].prompt)
+_UNWRAPPED = 100_000
+"""Characters of JSON that is looked into for what was said."""
+_SAID_UNDER = (
+    "input", "query", "question", "prompt", "contents", "content", "text", "new_message", "messages", "parts", "message",
+)  # fmt: skip
+"""Keys under which clients send what a person said, the plainest first."""
+
+
+def _title(trace: Trace, calls: Sequence[ModelCall]) -> str:
+    """What was asked; of a client that sends JSON, what a person says in it."""
+    asked = trace.input if trace.input is not None else asked_in(calls)
+    if asked.lstrip()[:1] not in ("{", "[") or len(asked) > _UNWRAPPED:
+        return asked
+    try:
+        return _said_in(json.loads(asked)) or asked
+    except (ValueError, RecursionError):
+        return asked
+
+
+def _said_in(value: object) -> str:
+    """The last words in a list of turns or parts; of a mapping, those under the plainest key."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list):
+        return next((said for each in reversed(value) if (said := _said_in(each))), "")
+    if isinstance(value, dict):
+        return next((said for key in _SAID_UNDER if (said := _said_in(value.get(key)))), "")
+    return ""
 
 
 def responses(calls: Iterable[ModelCall]) -> frozenset[str]:

@@ -46,7 +46,8 @@ def conditions(connection: sa.Connection, query: Query, *, lazily: bool = False)
 def _plain(query: Query) -> Iterator[Condition]:
     for name in ("agent", "session", "task_id", "domain", "source", "label", "failed"):
         if (value := getattr(query, name)) is not None:
-            yield TRACES.c[name] == value
+            named = TRACES.c[name] == value
+            yield sa.or_(named, TRACES.c.agent.is_(None)) if name == "agent" and not value else named
     if query.min_reward is not None:
         yield TRACES.c.reward >= query.min_reward
     if query.max_reward is not None:

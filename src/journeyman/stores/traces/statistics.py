@@ -15,6 +15,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
+from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
 from journeyman.stores.tables import micros, moment, unescaped
@@ -256,7 +257,9 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
     meant = np.ones(len(traces["seq"]), np.bool_)
     for name in ("agent", "domain", "source"):
         if (wanted := getattr(query, name)) is not None:
-            meant &= traces[name] == _place(names[name], wanted)
+            same = traces[name] == _place(names[name], wanted)
+            # A trace that names no agent has none, or an empty name.
+            meant &= same | (traces[name] == _place(names[name], None)) if name == "agent" and not wanted else same
     for name, flag in (("label", query.label), ("person", query.labelled), ("failed", query.failed)):
         if flag is not None:
             meant &= traces[name] == int(flag)
@@ -280,7 +283,7 @@ def _between(query: Query, traces: Table) -> Mask:
     return within
 
 
-def _place(names: Sequence[Name], wanted: str) -> int:
+def _place(names: Sequence[Name], wanted: Name) -> int:
     return names.index(wanted) if wanted in names else -1
 
 
@@ -333,7 +336,10 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         "model_calls": of_calls("calls"),
         **{name: of_calls(name) for name in _OF_CALLS},
     }
-    cost, reward, of = of_calls("cost"), count(np.where(rewarded, traces["reward"], 0)), count(rewarded)
+    known = np.where(rewarded, traces["reward"], 0)
+    cost, reward, squares, of = of_calls("cost"), count(known), count(known**2), count(rewarded)
+    sums_of = zip(of.astype(int).tolist(), reward.tolist(), squares.tolist(), strict=True)
+    ends = [share_interval(n, total, square) if n else (None, None) for n, total, square in sums_of]
     times = _quantiles(code, traces["seconds"], len(names))
     return [
         StatisticsGroup(
@@ -341,6 +347,9 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
             **{each: int(found[at]) for each, found in sums.items()},
             cost=float(cost[at]),
             mean_reward=float(reward[at] / of[at]) if of[at] else None,
+            rewarded=int(of[at]),
+            reward_low=ends[at][0],
+            reward_high=ends[at][1],
             median_seconds=times[at][0],
             p95_seconds=times[at][1],
         )

@@ -1,0 +1,151 @@
+"""Figures over many traces: counted at most a small share of the time, and drawn day by day."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+from journeyman.serving.dashboard.charts import Chart, ChartPoint, Series
+from journeyman.serving.dashboard.layout import count, encoded, money, reward, seconds, share
+from journeyman.stores.traces.base import Query, StatisticsGroup
+
+Value = TypeVar("Value")
+SHARE = 20
+"""A value is shown for this many times as long as it took to count: counting takes a twentieth of the time at most."""
+LONGEST = 60.0
+"""Seconds, after which it is counted again whatever it took."""
+KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Generic[Value]):
+    """A value, and how old it may get."""
+
+    value: Value
+    at: datetime
+    until: float
+
+
+class SharedCache(Generic[Value]):
+    """Values by key, for several threads: of those who want the same one at once, one counts and the others wait."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[object, Counted[Value]] = OrderedDict()
+        self._locks: dict[object, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: object, count: Callable[[], Value]) -> Counted[Value]:
+        """The value of a key, counted now or a short while ago."""
+        with self._lock:
+            turn = self._locks.setdefault(key, threading.Lock())
+        with turn:
+            known = self._known.get(key)
+            if known is not None and self._clock() < known.until:
+                return known
+            began = self._clock()
+            value = count()
+            now = self._clock()
+            counted = Counted(value, datetime.now(UTC), now + min(LONGEST, SHARE * (now - began)))
+            with self._lock:
+                self._known[key] = counted
+                self._known.move_to_end(key)
+                while len(self._known) > KEPT:
+                    self._locks.pop(self._known.popitem(last=False)[0], None)
+            return counted
+
+
+# Statistics by day.
+
+DAYS = 60
+"""Shown at most, the last ones."""
+NO_DAY = "1970-01-01"
+"""Stands for records that had no time."""
+
+
+def by_day(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Query) -> list[Chart]:
+    """Traces with errors marked, the score with its interval, cost and time, day by day. Days without traces have a place too;
+    what is not known of a day is a gap."""
+    days = _days([group for group in groups if group.name != NO_DAY])
+    if not days:
+        return []
+
+    def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
+        return tuple(_point(day, group, value, write, more, (typed, query)) for day, group in days)
+
+    def chart(title: str, label: Callable[[float], str], *series: Series, **more: Any) -> Chart:
+        says = f"{title}, {days[0][0].isoformat()} to {days[-1][0].isoformat()}"
+        known = any(point.y is not None for each in series for point in each.points)
+        says = says if known else f"{title}: unknown"
+        return Chart(title=title, says=says, series=series, label=label, x_label=_day_label, **more)
+
+    traces = points(lambda g: g.traces, count, part=lambda g: g.errors)
+    score = points(lambda g: g.mean_reward, reward, low=lambda g: g.reward_low, high=lambda g: g.reward_high)
+    cost = points(lambda g: None if g.unpriced and g.unpriced >= g.model_calls else g.cost, money)
+    charts = [
+        chart("Traces a day, with errors marked", count, Series(name="traces", points=traces), kind="bars", whole=True),
+        chart("Score", share, Series(name="score", points=score), kind="whiskers", low=0.0, high=1.0),
+        chart("Cost a day", money, Series(name="cost", points=cost), kind="bars"),
+        chart(
+            "Latency",
+            seconds,
+            Series(name="p95", points=points(lambda g: g.p95_seconds, seconds)),
+            Series(name="median", points=points(lambda g: g.median_seconds, seconds), style="baseline"),
+            low=0.0,
+        ),
+    ]
+    return [each for each in charts if each.title != "Score" or each.drawings]
+
+
+_Of = Callable[[StatisticsGroup], float | None]
+
+
+def _day_label(ordinal: float) -> str:
+    return f"{date.fromordinal(int(ordinal)):%b %-d}"
+
+
+def _days(groups: Sequence[StatisticsGroup]) -> list[tuple[date, StatisticsGroup | None]]:
+    found = {date.fromisoformat(group.name): group for group in groups[-DAYS:]}
+    if not found:
+        return []
+    first = max(min(found), max(found) - timedelta(days=DAYS - 1))
+    days = (first + timedelta(days=day) for day in range((max(found) - first).days + 1))
+    return [(day, found.get(day)) for day in days]
+
+
+def _point(
+    day: date,
+    group: StatisticsGroup | None,
+    value: _Of,
+    write: Callable[[float | None], str],
+    more: Mapping[str, _Of],
+    meant: tuple[Mapping[str, str], Query],
+) -> ChartPoint:
+    typed, query = meant
+    if group is None:
+        return ChartPoint(x=day.toordinal(), y=None, says=f"{day.isoformat()}: no traces")
+    y, beside = value(group), {name: of(group) for name, of in more.items()}
+    says = f"{day.isoformat()}: {write(y)}"
+    if beside.get("low") is not None:
+        says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
+    if beside.get("part"):
+        says += f", {write(beside['part'])} with errors"
+    return ChartPoint(
+        x=day.toordinal(), y=y, says=says, link="/traces" + encoded({**typed, **of_day(group.name, query)}), **beside
+    )
+
+
+def of_day(name: str, query: Query) -> dict[str, str]:
+    """The filters that leave, of the traces of a query, those of a day."""
+    begin = datetime.combine(date.fromisoformat(name), time(), UTC)
+    since = begin if query.since is None else max(begin, query.since.astimezone(UTC))
+    found = {"since": name if since == begin else since.isoformat()}
+    if (end := begin.date()) < date.max:
+        whole = end + timedelta(days=1)
+        until = datetime.combine(whole, time(), UTC)
+        before = query.until is not None and query.until < until
+        found["until"] = query.until.astimezone(UTC).isoformat() if query.until is not None and before else whole.isoformat()
+    return found

@@ -1,0 +1,247 @@
+"""Pages of what is served: what is in production where and why, the rollouts that bring something into it, and the audit."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from journeyman.core.comparison import ComparisonVerdict
+from journeyman.core.errors import InputError, ReleaseError
+from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
+from journeyman.io.http_server import known_token
+from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
+from journeyman.serving.dashboard.experiments import ProjectStores
+from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
+from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
+from journeyman.stores.base import EvidenceRecord
+from journeyman.stores.registry import find_rollout
+
+MOST_LOOKS = 600
+"""Points of the band."""
+MOST_ROWS = 200
+_FEWEST = 10
+"""Sessions of the smaller arm, below which nothing is drawn."""
+
+_BUTTONS = {
+    EventKind.RAMP: "Next step",
+    EventKind.HOLD: "Hold",
+    EventKind.RESUME: "Resume",
+    EventKind.PROMOTE: "Promote",
+    EventKind.ROLLBACK: "Roll back",
+    EventKind.CLOSE: "Close",
+}
+"""What a person may do to a rollout, where it can happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """A metric of a rollout: both arms, the difference, and what it says."""
+
+    name: str
+    limit: float | None
+    """The loss that is tolerated."""
+    canary: int
+    production: int
+    difference: float
+    low: float
+    high: float
+    whisker: Whisker
+    is_primary: bool
+
+    @property
+    def says(self) -> str:
+        """By the position of its interval alone."""
+        if self.high < -(self.limit or 0.0):
+            return "harm"
+        if self.low > 0:
+            return "better"
+        if self.low >= -(self.limit or 0.0):
+            return "holds"
+        return "cannot be said yet"
+
+
+class ReleasePages:
+    """The handlers of these pages."""
+
+    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: str) -> None:
+        self._stores, self._frame, self._who = stores, frame, who
+
+    def releases(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """What is in production, since when, and why; and every rollout."""
+        kept = self._stores.rollouts
+        live = kept.live()
+        history = {str(slot): kept.slot_history(slot) for slot in live.production}
+        rollouts = list(reversed(kept.rollouts()))[:MOST_ROWS]
+        return self._frame.page(
+            "releases.html",
+            title="Releases",
+            slots=slot_rows(live),
+            history=history,
+            rollouts=[(each, verdict_of(each, kept.evidence(each.id))) for each in rollouts],
+        )
+
+    def rollout(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Whether to go on, to wait, or to go back."""
+        return self._rollout(self._found(request.path_params["name"]))
+
+    def _rollout(self, found: Rollout, problem: str = "") -> Response:
+        kept = self._stores.rollouts
+        looks = kept.evidence_history(found.id, limit=MOST_LOOKS)
+        last = looks[-1] if looks else None
+        verdict = verdict_of(found, last)
+        assigned: dict[str, int] = {}
+        for each in kept.assignments(found.id):
+            assigned[each.arm] = assigned.get(each.arm, 0) + 1
+        return self._frame.page(
+            "rollout.html",
+            HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
+            title=f"{verdict.title} · {found.slot}",
+            here="Releases",
+            rollout=found,
+            verdict=verdict,
+            last=last,
+            metrics=metric_rows(found, last),
+            chart=band(found, looks),
+            assigned=assigned,
+            wanted={**found.shares, PRODUCTION: 1 - sum(found.shares.values())},
+            buttons=[(kind.value, said) for kind, said in _BUTTONS.items() if _can(found, kind)],
+            is_open=bool(self._stores.release_tokens),
+            problem=problem,
+        )
+
+    def act(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Let something happen to a rollout, as the command does; back to its page."""
+        found = self._found(fields.get("rollout", ""))
+        kinds = {kind.value: kind for kind in _BUTTONS}
+        if fields.get("kind") not in kinds:
+            raise InputError(f"kind: one of {', '.join(kinds)}")
+        if known_token(fields.get("key", "").encode(errors="replace"), self._stores.release_tokens) is None:
+            return self._rollout(found, "Only who has the token of serve.release_token_env may change what is released.")
+        try:
+            wanted = RolloutMove(kind=kinds[fields["kind"]], by=Person(f"person:{self._who}", fields.get("reason", "")))
+            move(self._stores.rollouts, found, wanted)
+        except (InputError, ReleaseError) as error:
+            return self._rollout(found, str(error))
+        return RedirectResponse(f"/releases/{name(found.id)}", status_code=HTTPStatus.SEE_OTHER)
+
+    def audit(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Who changed what, when and why."""
+        kept = self._stores.rollouts
+        rows = list(kept.audit(limit=MOST_ROWS, newest=True))
+        return self._frame.page(
+            "audit.html", title="Audit", rows=sorted(rows, key=lambda row: -row.seq), broken=kept.verify(), most=MOST_ROWS
+        )
+
+    def _found(self, text: str) -> Rollout:
+        try:
+            return find_rollout(self._stores.rollouts.rollouts(), id_of(text))
+        except InputError as error:
+            raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
+
+
+def _can(rollout: Rollout, kind: EventKind) -> bool:
+    if kind is EventKind.RAMP and rollout.step >= len(rollout.plan.steps):
+        return False
+    several = len(rollout.going) > 1 and kind is EventKind.PROMOTE
+    return not several and kind in NEXT_STATE[rollout.state]
+
+
+# What its evidence says.
+
+
+def _metrics(last: EvidenceRecord | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By name; of several candidates, those of the first that has some."""
+    told = {} if last is None else last.summary.get("metrics", {})
+    for metric, each in told.items():
+        if isinstance(each, Mapping) and "difference" in each:
+            yield metric, each
+        elif isinstance(each, Mapping):
+            yield from ((name, found) for name, found in each.items() if isinstance(found, Mapping) and "difference" in found)
+            return
+
+
+def _known(each: Mapping[str, Any]) -> bool:
+    return (
+        all(isinstance(each.get(name), int | float) for name in ("difference", "low", "high")) and each["low"] <= each["high"]
+    )
+
+
+def metric_rows(rollout: Rollout, last: EvidenceRecord | None) -> list[MetricRow]:
+    """The primary metric first, then what it must not harm; those that are known."""
+    plan = rollout.plan
+    limits = {plan.primary.name: plan.primary.margin, **{each.name: each.tolerance for each in plan.guardrails}}
+    found = [(metric, each) for metric, each in _metrics(last) if _known(each)]
+    found.sort(key=lambda each: each[0] != plan.primary.name)
+    ends = [(each["low"], each["difference"], each["high"]) for _, each in found]
+    drawn = whiskers(ends, [None if (limit := limits.get(metric)) is None else -limit for metric, _ in found])
+    return [
+        MetricRow(
+            name=metric,
+            limit=limits.get(metric),
+            canary=each["canary"],
+            production=each["production"],
+            difference=each["difference"],
+            low=each["low"],
+            high=each["high"],
+            whisker=whisker,
+            is_primary=metric == plan.primary.name,
+        )
+        for (metric, each), whisker in zip(found, drawn, strict=True)
+    ]
+
+
+def verdict_of(rollout: Rollout, last: EvidenceRecord | None) -> ComparisonVerdict:
+    """What its sessions say of the primary metric."""
+    each = dict(_metrics(last)).get(rollout.plan.primary.name)
+    if each is None:
+        return ComparisonVerdict(unit="session", withheld="nobody has compared its sessions yet")
+    count = int(each["canary"]) + int(each["production"])
+    if not _known(each):
+        return ComparisonVerdict(
+            unit="session", count=count, withheld="sessions of before and those of now contradict each other"
+        )
+    return ComparisonVerdict(
+        metric=rollout.plan.primary.name,
+        gained=float(each["difference"]),
+        low=each["low"],
+        high=each["high"],
+        count=count,
+        unit="session",
+        harm=rollout.plan.primary.margin or None,
+        withheld="" if min(each["canary"], each["production"]) else "one side has no session yet",
+        caveat=f"{each['canary']} of them with the candidate",
+    )
+
+
+def band(rollout: Rollout, looks: Sequence[EvidenceRecord]) -> Chart | None:
+    """The difference and its any-time interval, by sessions; `None` while there are too few."""
+    primary = rollout.plan.primary
+    points = []
+    for look in looks:
+        each = dict(_metrics(look)).get(primary.name)
+        if each is None or not _known(each) or min(each["canary"], each["production"]) < _FEWEST:
+            continue
+        says = f"after {each['canary'] + each['production']} sessions: {_points(each['difference'])} "
+        says += f"({_points(each['low'])} … {_points(each['high'])})"
+        x = float(each["canary"] + each["production"])
+        points.append(ChartPoint(x=x, y=each["difference"], low=each["low"], high=each["high"], says=says))
+    if len(points) < 2:
+        return None
+    limit = (ChartRule(at=-primary.margin, name="limit of harm"),) if primary.margin else ()
+    return Chart(
+        title=f"Gain in {primary.name}, points, by sessions",
+        says=points[-1].says,
+        series=(Series(name="candidate − production", points=tuple(points)),),
+        label=_points,
+        x_label="{:.0f}".format,
+        rules=(ChartRule(at=0.0, name="no difference", style="zero"), *limit),
+        note="This band holds at every moment: look as often as you like. Dotted: the limit of harm.",
+    )
+
+
+def _points(difference: float) -> str:
+    said = f"{100 * difference:+.0f}".replace("-", "−")
+    return "0" if said in ("+0", "−0") else said
