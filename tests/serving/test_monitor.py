@@ -2,7 +2,10 @@
 
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +27,7 @@ from journeyman.stores.base import DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.stores.sessions import ServedSession
 from tests.contracts.test_rollout_stores import NEW, SLOT, begun, ramped
+from tests.serving.releases.test_assignment import server
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -534,3 +538,31 @@ def test_who_was_put_on_an_arm_this_moment_is_counted_when_no_other_gateway_can_
         assert evidence.summary()["ratio"]["sessions"] == 0
         evidence.close(store, NOON + timedelta(seconds=6))
         assert evidence.summary()["ratio"]["sessions"] == 1
+
+
+@pytest.mark.service
+@pytest.mark.postgres
+def test_a_monitor_that_is_started_before_its_database_waits_for_it(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with server() as (made, url), said.open("w") as out:
+        open_rollouts(url).close()
+        made.stop()
+        command = [sys.executable, "-m", "journeyman", "monitor", "--every", "0.2", "--store", url]
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out)
+        try:
+            assert _soon(lambda: "the monitor waits" in said.read_text())
+            made.start()
+            time.sleep(1)
+            assert running.poll() is None
+            running.terminate()
+            running.wait(20)
+        finally:
+            running.kill()
+            running.wait()
+
+
+def _soon(true: Callable[[], bool], seconds: float = 40) -> bool:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.05)
+    return true()

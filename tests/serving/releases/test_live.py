@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -332,6 +333,21 @@ def test_a_gateway_whose_postgresql_takes_connections_and_says_nothing_starts_al
         assert not drawing(releases)
     finally:
         releases.close()
+
+
+def test_threads_that_want_it_at_once_share_one_assigner_and_one_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://someone@127.0.0.1:{silent.getsockname()[1]}/journeyman"
+        releases = LiveContext(url, tmp_path, CandidateLoader(Project(root=tmp_path)).load)
+        try:
+            together = threading.Barrier(8)
+            with ThreadPoolExecutor(8) as pool:
+                made = list(pool.map(lambda _: together.wait() >= 0 and releases._assigned(), range(8)))
+            assert len(set(map(id, made))) == 1
+            assert len(list(tmp_path.glob("*.gateway-*"))) == 1
+        finally:
+            silent.close()
+            releases.close()
 
 
 @pytest.mark.postgres

@@ -139,6 +139,7 @@ class LiveContext:
         self._read_at: float | None = None
         self._fault = ""
         self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
+        self._making = threading.Lock()
         self._followed: dict[str, deque[tuple[float, int]]] = {}
         self._whole_at = -math.inf
         self._sessions = None if self._database else CandidateSessions(self._file.with_suffix(".sessions"))
@@ -376,17 +377,22 @@ class LiveContext:
         return self._store
 
     def _assigned(self) -> Assigner:
-        if self._assigner is None:
-            from journeyman.stores.rollouts import open_rollouts
+        # The thread that reads may want it at the same moment, and of two one would go on to promise nothing.
+        with self._making:
+            if self._assigner is None:
+                self._assigner = self._made_assigner()
+            return self._assigner
 
-            opened = partial(open_rollouts, self._url, patience=PATIENCE if self._database else _SERVERS_PATIENCE)
-            if self._database is None:
-                self._name = GatewayName(self._file.with_suffix(".gateway"))
-                self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"), name=self._name.name)
-            else:
-                # All gateways on a file are on its machine, and share what stands beside it.
-                self._assigner = Assigner(opened, kept=Path(f"{self._database}-degraded"))
-        return self._assigner
+    def _made_assigner(self) -> Assigner:
+        from journeyman.stores.rollouts import open_rollouts
+
+        if self._database is not None:
+            # All gateways on a file are on its machine, and share what stands beside it.
+            opened = partial(open_rollouts, self._url, patience=PATIENCE)
+            return Assigner(opened, kept=Path(f"{self._database}-degraded"))
+        self._name = GatewayName(self._file.with_suffix(".gateway"))
+        opened = partial(open_rollouts, self._url, patience=_SERVERS_PATIENCE)
+        return Assigner(opened, kept=self._file.with_suffix(".degraded"), name=self._name.name)
 
     @property
     def _database(self) -> Path | None:
