@@ -271,14 +271,15 @@ def test_a_command_that_is_killed_anywhere_and_begun_again_learns_the_same_bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("customers", [600, 60, 25])
+@pytest.mark.parametrize(("setting", "form", "customers"), [("dates", 2, 600), ("dates", 2, 25), ("address", 1, 60)])
 def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, customers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, form: int, customers: int
 ) -> None:
     served = Playbook()
     monkeypatch.setattr(from_traces, "production_playbook", lambda *_: served)
-    changed = {**OSLO, "dates": 2}
-    old, new = (next(rule for rule in rules(house) if rule.startswith("dates")) for house in (OSLO, changed))
+    # The address renames a field for the second time: what is refused is the name that the served rule gives it.
+    changed = {**OSLO, setting: form}
+    old, new = (next(rule for rule in rules(house) if rule.startswith(setting)) for house in (OSLO, changed))
     learning = Learning(tmp_path, evaluate=True)
     success: dict[int, float] = {}
     for first in range(0, 550, 50):

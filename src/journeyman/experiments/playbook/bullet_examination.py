@@ -17,7 +17,7 @@ from journeyman.core.errors import ModelError
 from journeyman.core.evaluation import pair
 from journeyman.core.format import counted
 from journeyman.core.gate import interval_of
-from journeyman.core.playbook import Batch, Bullet, Playbook, Retire
+from journeyman.core.playbook import Batch, Bullet, Playbook, Retire, bullet_id
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall
 from journeyman.experiments.compare import results
@@ -285,9 +285,11 @@ class RuleTrials:
         if draft.group.kind is not GroupKind.REJECTED:
             return Tried()
         insight = draft.insight
+        # As it would be served: an agent may know bullets by how their ids look.
         bullet = Bullet(
-            id="tried", content=insight.content, section=insight.section, domain=insight.domain, about=insight.about
-        )
+            id=bullet_id(insight.domain, insight.content), content=insight.content, section=insight.section,
+            domain=insight.domain, about=insight.about,
+        )  # fmt: skip
         cases = self._cases(draft)
         try:
             better = sum([await self._mends(case, bullet) for case in cases])

@@ -1,6 +1,7 @@
 """What was learned from traces does not hold for ever: it is retired when it is no longer met, when it stopped helping, when
 its tool has changed, and when the traces behind it were forgotten."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import datetime, timedelta
 from journeyman.core.format import counted
 from journeyman.core.playbook import Bullet, BulletOrigin, Delta, Evidence, Playbook, Retire
 from journeyman.optimizers.playbook.evidence import EvidenceGroup
+from journeyman.tasks.recorded import FaultKind, named_faults
 from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
 
 
@@ -79,7 +81,7 @@ def _useless(
 ) -> str:
     """Whether the same refusal comes as often with it as without it, from the first time on that it came with it: before that
     the house may have had other ways."""
-    mine = [group for group in groups if group.id in bullet.provenance.evidence.split()]
+    mine = _bearing_on(bullet, groups)
     first = _first_in_vain(bullet, mine, attempts, least)
     if first is None:
         return ""
@@ -97,6 +99,28 @@ def _useless(
 
 _HALF = 0.5
 """Where nobody works without it: a rule that does not prevent half of what it is about does not help."""
+
+
+def _bearing_on(bullet: Bullet, groups: Sequence[EvidenceGroup]) -> list[EvidenceGroup]:
+    """The evidence that says whether a rule holds: what it was drawn from, and refusals of the name that it gives a field."""
+    ids, words = bullet.provenance.evidence.split(), set(re.findall(r"\w+", bullet.content))
+    mine = [group for group in groups if group.id in ids]
+    about = {(group.domain, group.tool): group.argument for group in mine}
+    for group in groups:
+        argument = about.get((group.domain, group.tool))
+        if argument and group.argument != argument and group.argument in words and _refuses_the_name(group):
+            mine.append(group)
+    return mine
+
+
+def _refuses_the_name(group: EvidenceGroup) -> bool:
+    """Whether a tool does not know its argument: what should stand in it is another matter."""
+    member = group.members[0]
+    faults = named_faults(member.said, group.tool, member.call.arguments if member.call else None)
+    return any(each.argument == group.argument and each.problem in _OF_NAMES for each in faults)
+
+
+_OF_NAMES = (FaultKind.RENAMED, FaultKind.UNKNOWN)
 
 
 def _in_vain(bullet: Bullet, mine: Sequence[EvidenceGroup]) -> set[str]:
@@ -132,8 +156,7 @@ def changed_at(
     found = []
     for bullet in playbook.bullets:
         if bullet.provenance.evidence and not bullet.locked and _useless(bullet, groups, attempts, shown, rule.least):
-            mine = [group for group in groups if group.id in bullet.provenance.evidence.split()]
-            found.append(_first_in_vain(bullet, mine, attempts, rule.least))
+            found.append(_first_in_vain(bullet, _bearing_on(bullet, groups), attempts, rule.least))
     return max((at for at in found if at is not None), default=None)
 
 
