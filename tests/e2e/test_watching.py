@@ -114,7 +114,7 @@ def page(url: str, wanted: str) -> str:
     """The list, as soon as something stands in it."""
     deadline = time.monotonic() + 20
     while True:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/traces", timeout=10) as answer:
             text: str = answer.read().decode()
         if wanted in text:
             return text

@@ -75,8 +75,9 @@ LEARNED = ("/", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS
 @pytest.fixture
 def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) -> Iterator[Desk]:
     store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
-    project(tmp_path / "journeyman.db")
-    url = serve(store, (), ProjectStores(tmp_path / "journeyman.db", release_tokens=["a-token-for-releases"]))
+    # Apart, so that the list has these traces alone.
+    project(tmp_path / "project.db")
+    url = serve(store, (), ProjectStores(tmp_path / "project.db", release_tokens=["a-token-for-releases"]))
     page = browser.new_page(viewport={"width": 1280, "height": 860})
     page.set_default_timeout(10_000)
     wrong: list[str] = []

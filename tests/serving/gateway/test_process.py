@@ -75,7 +75,7 @@ def test_what_passed_is_in_the_store_without_a_key_and_on_the_page(tmp_path: Pat
         assert ask(url, body=body, headers={"authorization": f"Bearer {KEY}"})[0] == 200
         assert up.asked[0].body == body
         assert until(lambda: stored(url) == 1)
-        status, _, page = ask(url, "/", None, "GET")
+        status, _, page = ask(url, "/traces", None, "GET")
         assert status == 200
         assert b"my key is" in page
         assert stopped(process) == 0
@@ -129,7 +129,7 @@ def test_what_was_said_in_logs_joins_the_call_that_it_was_said_in(tmp_path: Path
         for path in order:
             assert ask(url, path, json.dumps(sent[path]).encode(), headers={"content-type": "application/json"})[0] == 200
             time.sleep(0.5)
-        assert until(lambda: b"Where is order 7?" in ask(url, "/", None, "GET")[2])
+        assert until(lambda: b"Where is order 7?" in ask(url, "/traces", None, "GET")[2])
         assert b"In Oslo." in ask(url, f"/traces/{made.TRACE}", None, "GET")[2]
     with open_traces(tmp_path / ".journeyman" / "journeyman.db") as store:
         (trace,) = store.traces()
