@@ -9,6 +9,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -62,6 +63,17 @@ class KnownClerk(KnownOrders):
         lines = request.messages[1].content.splitlines()[1:]
         rules = dict.fromkeys(rule for line in lines if (rule := rule_behind(line)))
         return Reply(text="\n".join(f"- {rule}" for rule in rules) or "- none", model=self.name)
+
+
+class ClauseClerk(KnownClerk):
+    """Obeys each clause of a rule by itself. Implements `Model`."""
+
+    name = "clause-clerk"
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        told, *rest = request.messages
+        clauses = replace(told, content=told.content.replace("; ", "\n- "))
+        return await super().complete(replace(request, messages=(clauses, *rest)))
 
 
 def rule_behind(fault: str) -> str:

@@ -17,7 +17,7 @@ from journeyman.core.errors import ModelError
 from journeyman.core.evaluation import pair
 from journeyman.core.format import counted
 from journeyman.core.gate import interval_of
-from journeyman.core.playbook import Batch, Bullet, Playbook, Retire, bullet_id
+from journeyman.core.playbook import Batch, Bullet, Insight, Playbook, Retire, bullet_id
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall
 from journeyman.experiments.compare import results
@@ -284,23 +284,36 @@ class RuleTrials:
     async def __call__(self, draft: DraftRule) -> Tried:
         if draft.group.kind is not GroupKind.REJECTED:
             return Tried()
-        insight = draft.insight
-        # As it would be served: an agent may know bullets by how their ids look.
-        bullet = Bullet(
-            id=bullet_id(insight.domain, insight.content), content=insight.content, section=insight.section,
-            domain=insight.domain, about=insight.about,
-        )  # fmt: skip
         cases = self._cases(draft)
         try:
-            better = sum([await self._mends(case, bullet) for case in cases])
+            better = await self._mended(cases, draft.insight, draft.insight.content)
+            if better >= MARGIN * (len(cases) - better):
+                content = await self._borne_out(cases, draft.insight, better)
+                return Tried(content="" if content == draft.insight.content else content)
         except ModelError as error:
             return Tried(unknown=str(error))
-        if better >= MARGIN * (len(cases) - better):
-            return Tried()
         return Tried(
             held=f"told it beside what is served, the agent does what was said to be right in {better} of "
             f"{counted(len(cases), 'refused request')} that it was drawn from"
         )
+
+    async def _borne_out(self, cases: Sequence[RecordedTask], insight: Insight, better: int) -> str:
+        """The rule without each clause without which the agent does as well: what hangs on to a right rule and changes nothing
+        of what was refused does not follow from it."""
+        clauses = all_of_them = [each.strip() for each in _CLAUSE.split(insight.content) if each.strip()]
+        # From behind: what a rule is about stands at its beginning.
+        for clause in reversed(clauses):
+            rest = [each for each in clauses if each is not clause]
+            if rest and cases and await self._mended(cases, insight, _joined(rest)) >= better:
+                clauses = rest
+        return insight.content if clauses is all_of_them else _joined(clauses)
+
+    async def _mended(self, cases: Sequence[RecordedTask], insight: Insight, content: str) -> int:
+        """In how many cases the agent does what was said to be right when it is told so much."""
+        # As it would be served: an agent may know bullets by how their ids look.
+        id = bullet_id(insight.domain, content)
+        bullet = Bullet(id=id, content=content, section=insight.section, domain=insight.domain, about=insight.about)
+        return sum([await self._mends(case, bullet) for case in cases])
 
     def _cases(self, draft: DraftRule) -> list[RecordedTask]:
         """Requests of the group, each of another person."""
@@ -318,6 +331,14 @@ class RuleTrials:
             steps = await self.ask(case.request, bullets)
             self._known[key] = [AskedCall.of(step) for step in steps if isinstance(step, ToolCall)]
         return self._known[key]
+
+
+_CLAUSE = re.compile(r"(?<=;)\s+|(?<=[.!?])\s+(?=\S)|\n+")
+"""Between clauses of a rule that could each stand alone. Parts between commas seldom could."""
+
+
+def _joined(clauses: Sequence[str]) -> str:
+    return " ".join(clauses).rstrip(";, ")
 
 
 def trials(ask: AskAgain, served: Playbook, attempts: Iterable[AttemptEvidence]) -> RuleTrials:

@@ -55,6 +55,8 @@ class Tried(NamedTuple):
     """Why a person must see it; empty where it did what that says, or where that cannot be told."""
     unknown: str = ""
     """Why nobody could look; empty where somebody did."""
+    content: str = ""
+    """The rule without the clauses that had no part in that; empty where it is as it was."""
 
 
 class Trial(Protocol):
@@ -265,7 +267,8 @@ async def _tried(outcome: GroupOutcome, trial: Trial, known: set[str]) -> GroupO
             if found.unknown:
                 why = f"its rules could not be tried on it: {found.unknown}"
                 return replace(outcome, drafts=(), left_out=why, untried=True)
-            draft = replace(draft, held=found.held)
+            said = replace(draft.insight, content=found.content or draft.insight.content)
+            draft = replace(draft, held=found.held, insight=said)
             known |= set() if found.held else {_bullet_id(draft)}
         kept.append(draft)
     return replace(outcome, drafts=tuple(kept))
