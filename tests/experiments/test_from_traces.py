@@ -88,8 +88,9 @@ def test_a_run_without_news_asks_nobody_and_loads_no_model(learning: Learning, m
 
     monkeypatch.setattr(wiring, "connect", nobody)
     # Whoever imports it now fails; other tests may have loaded it before.
-    monkeypatch.setitem(sys.modules, "torch", None)
-    again = learning.learn()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "torch", None)
+        again = learning.learn()
     assert (again.calls, again.candidate, learning.digest) == (0, first.candidate, digest)
 
 
