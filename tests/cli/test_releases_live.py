@@ -339,7 +339,8 @@ def test_where_a_session_is_can_be_asked_and_nothing_is_written(desk: Desk) -> N
         (rollout,) = store.rollouts()
     before = desk.rows()
     arms = {}
-    for name in map("s-{}".format, range(8)):
+    # The salt is drawn anew: of so many, all on one side happens once in half a million runs.
+    for name in map("s-{}".format, range(20)):
         told = desk("assign", name, *WHERE)
         unit = unit_of(rollout.salt, session_key(name))
         arms[name] = told["arm"]
