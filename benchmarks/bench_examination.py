@@ -4,6 +4,7 @@
     python benchmarks/bench_examination.py culprits --model embedded:base --shops lima --orders 48
     python benchmarks/bench_examination.py lookups
     python benchmarks/bench_examination.py equal --runs 1000
+    python benchmarks/bench_examination.py equal --model embedded:base    # 20 candidates that say the same in other words
 
 Orders are recorded at the order desk as a gateway would: the question, the call, what the shop's API says of it. Without
 `--model` an obedient clerk answers: it writes each field as the last rule on it says, and without one as every house's first.
@@ -170,7 +171,13 @@ def playbook(told: Sequence[str], domain: str) -> Playbook:
 
 
 async def examined(
-    model: Model, drawn: DrawnTasks, told: Sequence[str], domain: str, config: ExaminationConfig | None = None
+    model: Model,
+    drawn: DrawnTasks,
+    told: Sequence[str],
+    domain: str,
+    config: ExaminationConfig | None = None,
+    *,
+    served: Sequence[str] = (),
 ) -> ExaminationReport:
     with open_store("memory:") as store:
         examination = Examination(
@@ -178,7 +185,7 @@ async def examined(
             ask=NamedModel(model),
             config=config or ExaminationConfig(leave_one_out=False),
         )
-        return await examination.examine(drawn, playbook(told, domain), Playbook(), id="bench")
+        return await examination.examine(drawn, playbook(told, domain), playbook(served, domain), id="bench")
 
 
 async def truth(model: Model, tasks: Sequence[Task], told: Sequence[str]) -> float:
@@ -354,6 +361,27 @@ def equal(runs: int) -> bool:
     return fine
 
 
+async def paraphrased(models: Callable[[Sequence[Task]], Model], shops: Sequence[str], orders: int, runs: int) -> bool:
+    """T12 with a model: all of a shop's rules but one are served, and the candidate says the same in other words."""
+    found = 0
+    for run in range(runs):
+        shop = shops[run % len(shops)]
+        tasks = desk.load(shop, sizes={Split.TRAIN: orders}).tasks
+        meant = random.Random(run).sample(CONVENTIONS, len(CONVENTIONS) - 1)
+        served, same = ([each.values[SHOPS[shop][each.about]].rules[at] for each in meant] for at in (0, 1))
+        model = models(tasks)
+        drawn = drawn_of(await recorded(model, tasks, served))
+        report = await examined(model, drawn, same, shop, served=served)
+        found += report.verdict is GateVerdict.CHECKED
+        numbers = report.conclusion.evaluation
+        print(
+            f"{shop:6} {', '.join(each.about for each in meant):24} {numbers.baseline} → {numbers.candidate}  {report.verdict}",
+            flush=True,
+        )
+    print(f"checked in {found} of {runs} runs")
+    return found <= EQUAL * runs
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("placebos", "culprits", "lookups", "equal"))
@@ -376,7 +404,9 @@ def main() -> int:
         "placebos": lambda: asyncio.run(placebos(models, shops, given.orders)),
         "culprits": lambda: asyncio.run(culprits(models, shops, given.orders, given.settings.split(","))),
         "lookups": lambda: asyncio.run(lookups()),
-        "equal": lambda: equal(given.runs),
+        "equal": lambda: (
+            equal(given.runs) if named is None else asyncio.run(paraphrased(models, shops, given.orders, min(given.runs, 20)))
+        ),
     }
     return 0 if ways[given.what]() else 1
 
