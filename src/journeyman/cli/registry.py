@@ -94,7 +94,7 @@ def list_runs(registry: Registry, *, kind: str | None, state: str | None, limit:
     """
     found = registry.runs(kind=kind, state=RunState(state) if state else None, limit=limit)
     if not quiet:
-        rows = [(run.id, run.kind, run.state.value, minute(run.started_at), _took(run), _outcome(run)) for run in found]
+        rows = [(run.id, run.kind, run.state.value, minute(run.started_at), _took(run), run.said) for run in found]
         _listed("runs", ("id", "kind", "state", "begun", "took", "result"), rows)
     return {"runs": [_run_json(run) for run in found]}
 
@@ -113,7 +113,7 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     if not quiet:
         run = found.run
         head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
-        head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", _outcome(run)))
+        head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
         head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
         head(*((name, _value(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
     return {
@@ -481,12 +481,7 @@ def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 
 
 def _took(run: RunRecord) -> str:
-    return format.seconds((run.ended_at - run.started_at).total_seconds()) if run.ended_at else ""
-
-
-def _outcome(run: RunRecord) -> str:
-    """What a run says of itself in one line: the gate's sentence, where it had one."""
-    return str((run.result or {}).get("reason") or "")
+    return "" if run.seconds is None else format.seconds(run.seconds)
 
 
 def _totals(totals: AttemptTotals) -> str:

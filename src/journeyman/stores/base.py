@@ -45,6 +45,16 @@ class RunRecord:
     process: Mapping[str, Any] | None = None
     """Which process runs it, as `io.processes.this_process` says; `None` where it does not run, or nobody said."""
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; `None` while it runs."""
+        return (self.ended_at - self.started_at).total_seconds() if self.ended_at else None
+
+    @property
+    def said(self) -> str:
+        """What it says of itself in one line: the gate's sentence, where it had one."""
+        return str((self.result or {}).get("reason") or "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:

@@ -324,10 +324,15 @@ def gate_word(evaluations: Sequence[EvaluationRecord]) -> GateWord:
     if against := contradiction(evaluations):
         return GateWord(GateVerdict.REFUSED, f"its pass is contradicted by {against.id}: {against.reason}", against.id)
     last = evaluations[-1]
-    said = last.report.get("verdict")
+    return GateWord(verdict_of(last), last.reason, last.id)
+
+
+def verdict_of(evaluation: EvaluationRecord) -> GateVerdict:
+    """The gate's word on one evaluation."""
+    said = evaluation.report.get("verdict")
     if said not in tuple(GateVerdict):
-        said = GateVerdict.PASSED if last.passed else GateVerdict.REFUSED
-    return GateWord(GateVerdict(said), last.reason, last.id)
+        said = GateVerdict.PASSED if evaluation.passed else GateVerdict.REFUSED
+    return GateVerdict(said)
 
 
 def names_rollout(rollouts: Sequence[Rollout], text: str) -> bool:

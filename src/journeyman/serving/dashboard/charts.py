@@ -6,7 +6,7 @@ a wide screen and for a narrow one, and the style sheet shows one of them.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 WIDE, NARROW = 640, 340
@@ -288,7 +288,6 @@ class Whisker:
     zero: float
     limit: float | None = None
     """Where harm begins."""
-    width: int = field(default=120)
 
 
 def whiskers(rows: Sequence[tuple[float, float, float]], limits: Sequence[float | None] = ()) -> list[Whisker]:

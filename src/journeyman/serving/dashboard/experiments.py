@@ -21,7 +21,7 @@ from journeyman.core.playbook import Bullet, Playbook
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
-from journeyman.stores.registry import EvaluationDetails, Registry, comparison_of
+from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
 
 if TYPE_CHECKING:
     from journeyman.stores.rollouts import RolloutStore
@@ -60,6 +60,8 @@ class ComparedRow:
 
     evaluation: EvaluationRecord
     found: ComparisonVerdict
+    verdict: GateVerdict
+    """The gate's word."""
     whisker: Whisker | None
     """Of the gain, on the scale of all rows of the list."""
 
@@ -70,7 +72,7 @@ def compared_rows(evaluations: Sequence[EvaluationRecord]) -> list[ComparedRow]:
     known = {at: (each.low, each.gain, each.high) for at, each in enumerate(found) if None not in (each.low, each.gain)}
     drawn = dict(zip(known, whiskers(list(known.values())), strict=True))  # type: ignore[arg-type]
     return [
-        ComparedRow(evaluation=one, found=each, whisker=drawn.get(at))
+        ComparedRow(evaluation=one, found=each, verdict=verdict_of(one), whisker=drawn.get(at))
         for at, (one, each) in enumerate(zip(evaluations, found, strict=True))
     ]
 
@@ -80,8 +82,6 @@ class RunRow:
     run: RunRecord
     compared: ComparedRow | None
     """Its last evaluation."""
-    said: str
-    """What it says of itself, where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +107,14 @@ class ExperimentPages:
         """What ran, what came out, what it took."""
         found = self._stores.registry.runs(kind=fields.get("kind") or None, limit=MOST_ROWS)
         rows = self._run_rows(found)
-        return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""), took=_took)
+        return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""))
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
         latest: dict[str, EvaluationRecord] = {}
         for each in self._stores.registry.evaluations():
             latest.setdefault(each.run_id, each)
         compared = {each.evaluation.run_id: each for each in compared_rows([latest[r.id] for r in runs if r.id in latest])}
-        return [RunRow(run=each, compared=compared.get(each.id), said=_said(each)) for each in runs]
+        return [RunRow(run=each, compared=compared.get(each.id)) for each in runs]
 
     def run(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What a run learned, and whether it helped."""
@@ -129,8 +129,6 @@ class ExperimentPages:
             here="Runs",
             details=found,
             rows=rows,
-            said=_said(found.run),
-            took=_took(found.run),
             before=before,
             changes=[each for each in changes if each.name.startswith("config.")],
             config=[(name, _value(value)) for name, value in found.run.config.items() if value not in (None, "", [], {})],
@@ -148,7 +146,7 @@ class ExperimentPages:
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         return self._frame.page(
-            "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=_value, took=_took
+            "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=_value
         )
 
     # Evaluations.
@@ -239,14 +237,6 @@ class ExperimentPages:
             return get(id_of(request.path_params["name"]))
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
-
-
-def _took(run: RunRecord) -> float | None:
-    return (run.ended_at - run.started_at).total_seconds() if run.ended_at else None
-
-
-def _said(run: RunRecord) -> str:
-    return str((run.result or {}).get("reason") or "")
 
 
 def _value(value: Any) -> str:

@@ -15,6 +15,7 @@ from journeyman.serving.dashboard.figures import SharedCache, by_day
 from journeyman.serving.dashboard.layout import PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import verdict_of
 from journeyman.stats import share_interval
+from journeyman.stores.registry import verdict_of as gate_verdict
 from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup
 
 WEEK = timedelta(days=7)
@@ -99,7 +100,7 @@ class OverviewPage:
         """Candidates, evaluations, and those of them after which a rollout may begin."""
         registry = self._stores.registry
         found = registry.evaluations()
-        passed = sum(each.passed or each.report.get("verdict") == "checked" for each in found)
+        passed = sum(gate_verdict(each).may_start for each in found)
         return len(registry.candidates()), len(found), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:

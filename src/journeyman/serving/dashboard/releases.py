@@ -13,7 +13,7 @@ from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
-from journeyman.serving.dashboard.experiments import ProjectStores
+from journeyman.serving.dashboard.experiments import MOST_ROWS, ProjectStores
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
 from journeyman.stores.base import EvidenceRecord
@@ -21,7 +21,6 @@ from journeyman.stores.registry import find_rollout
 
 MOST_LOOKS = 600
 """Points of the band."""
-MOST_ROWS = 200
 _FEWEST = 10
 """Sessions of the smaller arm, below which nothing is drawn."""
 
