@@ -1,6 +1,5 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`: look at what was done, learned, proven and released."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import wraps
@@ -14,6 +13,7 @@ from journeyman.cli.shared import emit, json_option, read_store_url, store_optio
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.evaluation import Pair
+from journeyman.core.format import value_text
 from journeyman.core.release import Move, Release, Stage
 from journeyman.core.rollout import Rollout, Slot
 from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
@@ -115,7 +115,7 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
         head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
         head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
         head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
-        head(*((name, _value(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
+        head(*((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
     return {
         "run": _run_json(found.run),
         "attempts": [asdict(totals) for totals in found.attempts],
@@ -136,7 +136,7 @@ def diff_runs(registry: Registry, *, before: str, after: str, quiet: bool) -> di
     """
     changes = registry.diff_runs(before, after)
     if not quiet:
-        rows_table(("what", before, after), [(each.name, _value(each.before), _value(each.after)) for each in changes])
+        rows_table(("what", before, after), [(each.name, value_text(each.before), value_text(each.after)) for each in changes])
         if not changes:
             say("the two runs have the same settings and the same result")
     return {"changes": [asdict(each) for each in changes]}
@@ -500,10 +500,6 @@ def _say_contradicted(registry: Registry, release: Release) -> None:
 
 def _verdicts(evaluations: Sequence[EvaluationRecord]) -> Iterator[tuple[str, str]]:
     return (("evaluated", f"{_passed(each.passed)}: {each.reason}") for each in evaluations)
-
-
-def _value(value: Any) -> str:
-    return "—" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _passed(passed: bool | None) -> str:

@@ -1,6 +1,8 @@
 """Amounts of things, money and time as a reader sees them. What is unknown is said so, and is never 0."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 
 def counted(number: int, what: str) -> str:
@@ -42,3 +44,8 @@ def seconds(value: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes} min"
+
+
+def value_text(value: Any) -> str:
+    """A setting or a figure as a text: itself where it is one, else JSON; a dash where it is null or not there."""
+    return "—" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

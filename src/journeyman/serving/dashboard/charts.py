@@ -56,16 +56,6 @@ class ChartRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChartMark:
-    """Something that happened at a place of the x-axis, such as a release."""
-
-    x: float
-    letter: str
-    says: str
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """What is to be drawn."""
 
@@ -79,7 +69,6 @@ class Chart:
     """How a value is written."""
     x_label: Callable[[float], str] = "{:g}".format
     rules: tuple[ChartRule, ...] = ()
-    marks: tuple[ChartMark, ...] = ()
     low: float | None = None
     """Where the y-axis begins; by the values where nothing is said."""
     high: float | None = None
@@ -141,7 +130,6 @@ class Drawing:
     lines: tuple[tuple[str, str], ...]
     spots: tuple[Spot, ...]
     rules: tuple[tuple[str, Tick], ...]
-    marks: tuple[tuple[float, ChartMark], ...]
     ends: tuple[tuple[str, Tick], ...]
     """The names of the series, where their lines end."""
 
@@ -164,7 +152,7 @@ def _drawn(chart: Chart, width: int) -> Drawing:
     ticks = nice_ticks(*_extent(chart), least=1.0 if chart.whole else 0.0)
     room = _RIGHT if len(chart.series) > 1 else 14
     y = _Scale(low=ticks[0], high=ticks[-1], begin=HEIGHT - _BOTTOM, end=_TOP)
-    places = sorted({point.x for point in chart.points} | {mark.x for mark in chart.marks})
+    places = sorted({point.x for point in chart.points})
     # Bars and lone points need room to both sides.
     step = (width - _LEFT - room) / max(len(places), 1)
     pad = step / 2 if chart.kind != "line" or len(places) < 2 else 0.0
@@ -183,7 +171,6 @@ def _drawn(chart: Chart, width: int) -> Drawing:
         lines=tuple((s.style, path) for s in chart.series for path in _lines(s, x, y)) if chart.kind == "line" else (),
         spots=tuple(spot for series in chart.series for spot in _spots(chart, series, x, y, step)),
         rules=tuple((rule.style, Tick(at=y(rule.at), text=rule.name)) for rule in chart.rules),
-        marks=tuple((x(mark.x), mark) for mark in chart.marks),
         ends=_apart([(style, y(last or 0.0), name) for style, last, name in ends]) if len(ends) > 1 else (),
     )
 

@@ -1,6 +1,5 @@
 """Pages of what was run, learned and proven: runs, their comparison, evaluations, and playbooks."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.evaluation import Pair
+from journeyman.core.format import value_text
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, one_line
@@ -131,8 +131,8 @@ class ExperimentPages:
             rows=rows,
             before=before,
             changes=[each for each in changes if each.name.startswith("config.")],
-            config=[(name, _value(value)) for name, value in found.run.config.items() if value not in (None, "", [], {})],
-            plain=_value,
+            config=[(name, value_text(value)) for name, value in found.run.config.items() if value not in (None, "", [], {})],
+            plain=value_text,
         )
 
     def compare(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -146,7 +146,7 @@ class ExperimentPages:
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         return self._frame.page(
-            "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=_value
+            "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=value_text
         )
 
     # Evaluations.
@@ -237,10 +237,6 @@ class ExperimentPages:
             return get(id_of(request.path_params["name"]))
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
-
-
-def _value(value: Any) -> str:
-    return "—" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _looks(evaluation: EvaluationRecord) -> int:
