@@ -214,7 +214,12 @@ _GROUP: Mapping[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
 def show_statistics(found: Statistics) -> None:
     """A table of all, then one for each way to group them."""
     _show_groups("", [found.all])
-    for title, groups in (("agent", found.by_agent), ("model", found.by_model), ("day (UTC)", found.by_day)):
+    for title, groups in (
+        ("agent", found.by_agent),
+        ("model", found.by_model),
+        ("release", found.by_candidate),
+        ("day (UTC)", found.by_day),
+    ):
         if groups:
             click.echo()
             _show_groups(title, groups)

@@ -228,7 +228,7 @@ def test_what_means_harm_does_not_run(desk: Desk, store: TraceStore) -> None:
     page.get_by_role("button", name="bad").click()
     desk.expect_labels(1, "no")
     desk.go("/sessions")
-    desk.go("/statistics")
+    desk.go("/performance")
 
 
 def test_light_and_dark_can_be_chosen_and_stay(desk: Desk) -> None:
@@ -246,7 +246,7 @@ def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: 
     trace = hostile("word" * 200 + EVIL)
     store.add([trace, booking("s", session="visit")])
     desk.page.set_viewport_size({"width": width, "height": 844})
-    own = ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/statistics", "/login")
+    own = ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/performance", "/login")
     for path in (*own, *LEARNED):
         page = desk.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -256,7 +256,7 @@ def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: 
 
 def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
     store.add([booking("s", session="visit")])
-    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/statistics", "/login")
+    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/performance", "/login")
     for path in (*own, *LEARNED):
         page = desk.go(path)
         nameless = page.evaluate(

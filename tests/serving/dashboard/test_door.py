@@ -8,7 +8,7 @@ from tests.support.pages import Visitor, visitor
 from tests.support.watched import booking
 
 TOKEN = "a-token-of-some-length"
-PAGES = ("/", "/traces", "/traces/t1", "/traces.jsonl", "/sessions", "/statistics", "/traces?have=x")
+PAGES = ("/", "/traces", "/traces/t1", "/traces.jsonl", "/sessions", "/performance", "/traces?have=x")
 
 
 @pytest.fixture

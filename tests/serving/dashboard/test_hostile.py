@@ -82,7 +82,7 @@ def refuse_what_runs(page: str) -> None:
 
 def paths(trace: Trace) -> list[str]:
     at, session = name(trace.id), name(trace.session or "")
-    return ["/traces", f"/traces/{at}", f"/traces/{at}?steps=all", "/sessions", f"/sessions/{session}", "/statistics"]
+    return ["/traces", f"/traces/{at}", f"/traces/{at}?steps=all", "/sessions", f"/sessions/{session}", "/performance"]
 
 
 def test_markup_in_every_field_is_text_on_every_page(store: TraceStore, pages: Visitor, guard: Guard) -> None:
@@ -103,7 +103,7 @@ def test_markup_in_every_field_is_text_on_every_page(store: TraceStore, pages: V
 @pytest.mark.parametrize("query", ["q", "agent", "session", "candidate", "since", "after", "have", "show", "steps"])
 def test_markup_in_an_address_is_text(store: TraceStore, pages: Visitor, query: str) -> None:
     store.add([hostile("plain")])
-    for path in ("/traces", "/traces/plain", "/statistics", "/sessions", "/login"):
+    for path in ("/traces", "/traces/plain", "/performance", "/sessions", "/login"):
         answer = pages.client.get(path, params={query: EVIL, "to": EVIL}, headers={"accept": "text/html"})
         assert answer.status_code in (200, 204, 400)
         refuse_what_runs(answer.text)

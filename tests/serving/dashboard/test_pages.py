@@ -37,7 +37,7 @@ def full(store: TraceStore) -> TraceStore:
 
 
 def test_an_empty_store_says_how_traces_come(pages: Visitor) -> None:
-    for path in ("/", "/traces", "/sessions", "/statistics"):
+    for path in ("/", "/traces", "/sessions", "/performance"):
         pages.read(path)
     assert "No traces yet" in pages.read("/traces")
     assert "No sessions yet" in pages.read("/sessions")
@@ -200,20 +200,20 @@ def test_sessions_are_listed_and_read_in_their_order(store: TraceStore, pages: V
 
 def test_statistics_count_what_the_filters_leave(full: TraceStore, pages: Visitor) -> None:
     full.add([booking("bad", agent="desk", tool="pay", fails=True, at=NOON + timedelta(days=1))])
-    text = words_of(pages.read("/statistics"))
+    text = words_of(pages.read("/performance"))
     assert "Traces 121" in text
     assert "desk 61" in text
     assert "pay 1 1 100%" in text
-    assert "Traces 60" in words_of(pages.read("/statistics?agent=hotel"))
-    assert pages.read("/statistics").count('<figure class="chart">') == 4
+    assert "Traces 60" in words_of(pages.read("/performance?agent=hotel"))
+    assert pages.read("/performance").count('<figure class="chart">') == 4
 
 
 def test_statistics_say_how_far_people_agree_beyond_chance(full: TraceStore, pages: Visitor) -> None:
     for who, words in (("ada", (True, True, False, False)), ("bob", (True, True, False, True)), (AUTO, (True,) * 4)):
         for number, good in enumerate(words):
             full.label(f"t{number:03}", good, who=who, at=NOON)
-    assert "ada and bob 4 75% 0.50" in words_of(pages.read("/statistics"))
-    assert AUTO not in pages.read("/statistics")
+    assert "ada and bob 4 75% 0.50" in words_of(pages.read("/performance"))
+    assert AUTO not in pages.read("/performance")
 
 
 def test_the_export_is_the_traces_of_the_list_and_can_be_read_again(full: TraceStore, pages: Visitor) -> None:
@@ -267,10 +267,10 @@ def test_an_address_that_is_no_page_leads_on(pages: Visitor) -> None:
 
 def test_traces_that_name_no_agent_are_found_by_the_link_of_their_row(full: TraceStore, pages: Visitor) -> None:
     full.add([booking("nobody", asked="Who am I?", agent=None)])
-    link = re.search(r'href="(/traces[^"]+)">unknown</a>', pages.read("/statistics"))
+    link = re.search(r'href="(/traces[^"]+)" data-n="\d+">unknown</a>', pages.read("/performance"))
     assert link
     assert titles(pages.read(link[1].replace("&amp;", "&"))) == ["Who am I?"]
-    assert "Traces 1 " in words_of(pages.read(link[1].replace("/traces", "/statistics").replace("&amp;", "&")))
+    assert "Traces 1 " in words_of(pages.read(link[1].replace("/traces", "/performance").replace("&amp;", "&")))
 
 
 def test_a_row_says_what_was_said_in_a_clients_json_and_in_a_runs_prompt(store: TraceStore, pages: Visitor) -> None:

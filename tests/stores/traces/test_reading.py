@@ -59,6 +59,11 @@ class Known:
         return self.trace.error is not None or any(steps)
 
     @property
+    def ended_in_error(self) -> bool:
+        """Its own error, or that of a call, which a list shows for it."""
+        return self.trace.error is not None or any(getattr(step, "error", None) is not None for step in self.trace.steps)
+
+    @property
     def reward(self) -> float | None:
         values = [reward.value for reward in self.trace.rewards]
         return sum(values) / len(values) if values and None not in values else None  # type: ignore[arg-type]
@@ -79,6 +84,8 @@ class Known:
                 low is None or (self.reward is not None and self.reward >= low),
                 high is None or (self.reward is not None and self.reward <= high),
                 query.failed in (None, self.failed),
+                query.ended_in_error in (None, self.ended_in_error),
+                query.scored in (None, self.reward is not None),
                 query.since is None or trace.started_at >= query.since,
                 query.until is None or trace.started_at < query.until,
                 self._says(query.text),
@@ -183,6 +190,8 @@ queries = st.builds(
     min_reward=maybe(0.0, 0.5),
     max_reward=maybe(0.5, 1.0),
     failed=maybe(True, False),
+    ended_in_error=maybe(True, False),
+    scored=maybe(True, False),
     text=maybe(*ASKED),
     since=times,
     until=times,

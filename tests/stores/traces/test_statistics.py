@@ -43,8 +43,8 @@ def same(
         sum(call.cost is None for call in calls),
     )
     assert found.cost == pytest.approx(sum(call.cost or 0 for call in calls))
-    exact = np.quantile(times, (0.5, 0.95)) if times else (None, None)
-    assert [found.median_seconds, found.p95_seconds] == [pytest.approx(each) for each in exact]
+    exact = np.quantile(times, (0.5, 0.95, 0.99)) if times else (None, None, None)
+    assert [found.median_seconds, found.p95_seconds, found.p99_seconds] == [pytest.approx(each) for each in exact]
 
 
 @examples(0.5)
@@ -68,6 +68,8 @@ def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> Non
         check(group, lambda trace, name=group.name: f"{trace.started_at:%Y-%m-%d}" == name)  # type: ignore[misc]
     for group in found.by_model:
         check(group, lambda trace, name=group.name: name in {call.model for call in trace.calls}, group.name)  # type: ignore[misc]
+    for group in found.by_candidate:
+        check(group, lambda trace, name=group.name: name in trace.candidate_ids)  # type: ignore[misc]
     traces = [each.trace for each in meant]
     assert {group.name for group in found.by_agent} == {trace.agent or "" for trace in traces}
     assert [group.name for group in found.by_day] == sorted({f"{trace.started_at:%Y-%m-%d}" for trace in traces})

@@ -35,6 +35,7 @@ from journeyman.serving.dashboard.layout import (
     PageRefused,
     PageRenderer,
     decoded,
+    encoded,
     filters_of,
     graph,
     id_of,
@@ -374,15 +375,15 @@ class ListPages:
             typed={"session": id},
         )
 
-    def statistics(self, request: Request, fields: Mapping[str, str]) -> Response:
+    def performance(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Success, cost and time, and the tools: of all traces, or of those that the filters leave."""
         typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         counted = self.counted(query)
         return self._frame.page(
-            "statistics.html",
-            title="Statistics",
+            "performance.html",
+            title="Performance",
             typed=typed,
             unnamed=UNNAMED,
             found=counted.value,
@@ -446,7 +447,7 @@ Handler = Callable[[Request, dict[str, str]], Response]
 
 
 def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: ProjectStores | None = None) -> list[BaseRoute]:
-    """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/statistics`, `/login` and what
+    """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/performance`, `/login` and what
     lies below, none of them under `/v1`.
 
     The routes keep their own door: with a guard that has tokens, who is not admitted is led to `/login`, so a server must let
@@ -473,7 +474,11 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
         page("/labels", one.label, "POST"),
         page("/sessions", lists.sessions),
         page("/sessions/{name:path}", lists.session),
-        page("/statistics", lists.statistics),
+        page("/performance", lists.performance),
+        page(
+            "/statistics",
+            lambda request, fields: RedirectResponse("/performance" + encoded(fields), HTTPStatus.PERMANENT_REDIRECT),
+        ),
         page("/login", lambda request, fields: _login_page(frame, fields), closed=False),
         page("/login", lambda request, fields: _login(frame, request, fields), "POST", closed=False),
         page("/logout", lambda request, fields: _logout(), "POST"),

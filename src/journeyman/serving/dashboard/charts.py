@@ -35,7 +35,9 @@ class ChartPoint:
     says: str = ""
     """All of it in words, for whoever points at it or has it read out."""
     link: str = ""
-    """To what it counts."""
+    """To what it is of."""
+    count: int | None = None
+    """How many traces that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

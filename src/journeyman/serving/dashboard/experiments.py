@@ -154,10 +154,12 @@ class ExperimentPages:
     def evaluations(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Which candidates are better than what they would replace."""
         candidate = fields.get("candidate") or None
-        found = self._stores.registry.evaluations(candidate_id=candidate, limit=MOST_ROWS)
-        return self._frame.page(
-            "evaluations.html", title="Evaluations", rows=compared_rows(found), candidate=candidate or "", looks=_looks
-        )
+        found = self._stores.registry.evaluations(candidate_id=candidate)
+        if fields.get("gate") == "passed":
+            found = [each for each in found if verdict_of(each).may_start]
+        typed = {key: fields[key] for key in ("candidate", "gate") if fields.get(key)}
+        rows = compared_rows(found[:MOST_ROWS])
+        return self._frame.page("evaluations.html", title="Evaluations", rows=rows, count=len(found), typed=typed, looks=_looks)
 
     def evaluation(self, request: Request, fields: Mapping[str, str]) -> Response:
         """On which tasks the candidate is better, and on which worse; the lost ones first."""
@@ -196,7 +198,7 @@ class ExperimentPages:
         found = registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS)
         stages = {release.candidate_id: release.stage.value for release in registry.releases()}
         rows = [(each, _bullets(each), stages.get(each.id, ""), registry.gate_word(each.id)) for each in found]
-        return self._frame.page("playbooks.html", title="Playbooks", rows=rows)
+        return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=len(rows))
 
     def playbook(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What the agent is told, and whether each line is worth its place."""

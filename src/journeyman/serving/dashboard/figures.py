@@ -133,9 +133,8 @@ def _point(
         says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
     if beside.get("part"):
         says += f", {write(beside['part'])} with errors"
-    return ChartPoint(
-        x=day.toordinal(), y=y, says=says, link="/traces" + encoded({**typed, **of_day(group.name, query)}), **beside
-    )
+    link = "/traces" + encoded({**typed, **of_day(group.name, query)})
+    return ChartPoint(x=day.toordinal(), y=y, says=says, link=link, count=group.traces, **beside)
 
 
 def of_day(name: str, query: Query) -> dict[str, str]:

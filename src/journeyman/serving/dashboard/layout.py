@@ -190,7 +190,7 @@ def one_line(text: str, most: int = 120) -> str:
 
 FIELDS = (
     "q", "agent", "model", "tool", "label", "error", "min_reward", "max_reward", "since", "until",
-    "task", "session", "domain", "source", "candidate",
+    "task", "session", "domain", "source", "candidate", "scored",
 )  # fmt: skip
 """The first ten have a field in the form; the others come by links."""
 QUICK = (
@@ -201,6 +201,8 @@ QUICK = (
 UNNAMED = "(unknown)"
 """Stands in an address for traces that name no agent."""
 _ANSWERS = {"yes": True, "no": False}
+ENDED = "ended"
+"""Of errors, those that the trace itself, or a call in it, ended in: a tool that refused is none of them."""
 _LABELS = ("good", "bad", "none", "some")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -219,8 +221,10 @@ def query_of(typed: Mapping[str, str], now: datetime) -> Query:
     label = typed.get("label")
     if label not in (None, *_LABELS):
         raise InputError(f"label: {label!r} is none of {', '.join(_LABELS)}")
-    if typed.get("error") not in (None, *_ANSWERS):
-        raise InputError(f"error: {typed['error']!r} is neither yes nor no")
+    if typed.get("error") not in (None, ENDED, *_ANSWERS):
+        raise InputError(f"error: {typed['error']!r} is none of yes, no, {ENDED}")
+    if typed.get("scored") not in (None, *_ANSWERS):
+        raise InputError(f"scored: {typed['scored']!r} is neither yes nor no")
     return Query(
         agent="" if typed.get("agent") == UNNAMED else typed.get("agent"),
         model=typed.get("model"),
@@ -235,6 +239,8 @@ def query_of(typed: Mapping[str, str], now: datetime) -> Query:
         min_reward=_number_of(typed, "min_reward"),
         max_reward=_number_of(typed, "max_reward"),
         failed=_ANSWERS.get(typed.get("error", "")),
+        ended_in_error=typed.get("error") == ENDED or None,
+        scored=_ANSWERS.get(typed.get("scored", "")),
         text=typed.get("q"),
         since=_moment_of(typed, "since", now),
         until=_moment_of(typed, "until", now),
@@ -350,7 +356,7 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
-WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/statistics", "Statistics"))),)
+WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/performance", "Performance"))),)
 OVERVIEW = (("", (("/", "Overview"),)),)
 PROJECT = (
     ("Learn", (("/runs", "Runs"), ("/evaluations", "Evaluations"))),

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from journeyman.core.candidate import Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.format import counted, money, seconds
 from journeyman.core.rollout import RolloutState
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.figures import SharedCache, by_day
-from journeyman.serving.dashboard.layout import PageRenderer, encoded, name, one_line, reward, share
+from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.registry import verdict_of as gate_verdict
@@ -34,6 +35,9 @@ class Tile:
     before: str
     """The week before; empty where nothing is known of it."""
     link: str
+    """To the traces that it is of."""
+    count: int
+    """How many these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class OverviewPage:
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
         # By the hour, so that what was counted is kept for a while.
         now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        week = {"since": (now - WEEK).isoformat()}
         this, before = Query(since=now - WEEK), Query(since=now - 2 * WEEK, until=now - WEEK)
         found, past = self._count(this), self._count(before).all
         verdict = score_verdict(past, found.all)
@@ -75,8 +80,8 @@ class OverviewPage:
             here="Overview",
             is_empty=not found.all.traces and not past.traces,
             verdict=verdict,
-            stations=self._stations(found.all),
-            tiles=tiles(found.all, past, {"since": (now - WEEK).isoformat()}),
+            stations=self._stations(found.all, week),
+            tiles=tiles(found.all, past, week),
             charts=charts,
             rollouts=self._open(),
             address=str(request.base_url).rstrip("/"),
@@ -84,24 +89,24 @@ class OverviewPage:
             events=self._events()[:EVENTS],
         )
 
-    def _stations(self, week: StatisticsGroup) -> list[tuple[str, str, str]]:
+    def _stations(self, week: StatisticsGroup, typed: Mapping[str, str]) -> list[tuple[str, int, str]]:
         """The loop, with how much is at each of its stations."""
-        candidates, evaluations, passed = self._known.get("stations", self._counted).value
+        playbooks, evaluations, passed = self._known.get("stations", self._counted).value
         return [
-            ("Traces this week", f"{week.traces:,}", "/traces?since=7d"),
-            ("Scored", f"{week.rewarded:,}", "/statistics?since=7d"),
-            ("Candidates", f"{candidates:,}", "/playbooks"),
-            ("Evaluations", f"{evaluations:,}", "/evaluations"),
-            ("Passed or checked", f"{passed:,}", "/evaluations"),
-            ("In production", f"{len(self._stores.rollouts.live().production):,}", "/releases"),
+            ("Traces this week", week.traces, "/traces" + encoded(dict(typed))),
+            ("Scored", week.rewarded, "/traces" + encoded({**typed, "scored": "yes"})),
+            ("Playbooks learned", playbooks, "/playbooks"),
+            ("Evaluations", evaluations, "/evaluations"),
+            ("Passed or checked", passed, "/evaluations?gate=passed"),
+            ("In production", len(self._stores.rollouts.live().production), "/releases"),
         ]
 
     def _counted(self) -> tuple[int, int, int]:
-        """Candidates, evaluations, and those of them after which a rollout may begin."""
+        """Playbooks, evaluations, and those of them after which a rollout may begin."""
         registry = self._stores.registry
         found = registry.evaluations()
         passed = sum(gate_verdict(each).may_start for each in found)
-        return len(registry.candidates()), len(found), passed
+        return len(registry.candidates(kind=Kind.PLAYBOOK)), len(found), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
         """What the sessions of each open rollout say."""
@@ -174,16 +179,16 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
     low, high = share_interval(week.traces, week.errors, week.errors)
     scored = f"{reward(week.reward_low)} … {reward(week.reward_high)} · {week.rewarded:,} scored"
     unpriced = f"{counted(week.unpriced, 'call')} without a price" if week.unpriced else counted(week.model_calls, "model call")
-    told: Sequence[tuple[str, str, str, str, dict[str, str]]] = (
+    told: Sequence[tuple[str, str, str, str, dict[str, str], int]] = (
         ("Score", reward(week.mean_reward), scored if week.rewarded else "nothing is scored",
-         reward(before.mean_reward) if before.rewarded else "", {"min_reward": "0"}),
-        ("With errors", errors(week) or "unknown", f"{share(low)} … {share(high)} · {week.errors:,} of {week.traces:,}",
-         errors(before), {"error": "yes"}),
-        ("Cost", cost(week) or "unknown", unpriced, cost(before), {}),
+         reward(before.mean_reward) if before.rewarded else "", {"scored": "yes"}, week.rewarded),
+        ("Ended in an error", errors(week) or "unknown", f"{share(low)} … {share(high)} · {week.errors:,} of {week.traces:,}",
+         errors(before), {"error": ENDED}, week.errors),
+        ("Cost", cost(week) or "unknown", unpriced, cost(before), {}, week.traces),
         ("Latency, p95", seconds(week.p95_seconds), f"median {seconds(week.median_seconds)}",
-         seconds(before.p95_seconds) if before.p95_seconds is not None else "", {}),
+         seconds(before.p95_seconds) if before.p95_seconds is not None else "", {}, week.traces),
     )  # fmt: skip
     return [
-        Tile(name=title, value=value, beside=beside, before=past, link="/traces" + encoded({**typed, **more}))
-        for title, value, beside, past, more in told
+        Tile(name=title, value=value, beside=beside, before=past, link="/traces" + encoded({**typed, **more}), count=count)
+        for title, value, beside, past, more, count in told
     ]

@@ -80,6 +80,7 @@ class ReleasePages:
             slots=slot_rows(live),
             history=history,
             rollouts=[(each, verdict_of(each, kept.evidence(each.id))) for each in rollouts],
+            count=len(live.production),
         )
 
     def rollout(self, request: Request, fields: Mapping[str, str]) -> Response:

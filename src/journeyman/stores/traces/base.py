@@ -42,6 +42,10 @@ class Query:
     """Bounds of the mean reward, both included. A trace whose reward is unknown is in no range."""
     failed: bool | None = None
     """Whether the trace, or one of its steps, ended in an error."""
+    ended_in_error: bool | None = None
+    """Whether the trace itself did, or a call of a model or an agent in it: what statistics count as an error."""
+    scored: bool | None = None
+    """Whether its reward is known."""
     text: str | None = None
     """Words that all stand in it; `"in quotes"` for a phrase. The last word may be a beginning of three letters or more, unless
     a blank follows. Never a query language that can be wrong."""
@@ -156,6 +160,7 @@ class StatisticsGroup:
     unpriced: int
     median_seconds: float | None
     p95_seconds: float | None
+    p99_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +180,8 @@ class Statistics:
     by_model: tuple[StatisticsGroup, ...]
     by_day: tuple[StatisticsGroup, ...]
     """Oldest day first (UTC); the others come with the most traces first."""
+    by_candidate: tuple[StatisticsGroup, ...]
+    """Of the traces that each candidate was served to; those of most traces."""
     tools: tuple[ToolStatistics, ...]
 
 

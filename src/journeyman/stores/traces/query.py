@@ -48,6 +48,13 @@ def _plain(query: Query) -> Iterator[Condition]:
         if (value := getattr(query, name)) is not None:
             named = TRACES.c[name] == value
             yield sa.or_(named, TRACES.c.agent.is_(None)) if name == "agent" and not value else named
+    if query.ended_in_error:
+        # The index knows who failed at all, and the rest is read of those alone.
+        yield sa.and_(TRACES.c.failed, TRACES.c.error.is_not(None))
+    elif query.ended_in_error is not None:
+        yield TRACES.c.error.is_(None)
+    if query.scored is not None:
+        yield TRACES.c.reward.is_not(None) if query.scored else TRACES.c.reward.is_(None)
     if query.min_reward is not None:
         yield TRACES.c.reward >= query.min_reward
     if query.max_reward is not None:

@@ -4,7 +4,7 @@ Medians and 95th percentiles are exact, interpolated between the two nearest as 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -23,6 +23,7 @@ from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, To
 from journeyman.stores.traces.query import conditions, labelled_by_person
 from journeyman.stores.traces.tables import (
     DIGEST_BLOCK,
+    TRACE_CANDIDATES,
     TRACE_DIGESTS,
     TRACE_MODELS,
     TRACE_TOOLS,
@@ -42,7 +43,7 @@ Table = dict[str, Column]
 """Columns of one length, by name."""
 Name = str | None
 
-_FORMAT = 1
+_FORMAT = 2
 """Of the bodies; another number, and they are made anew. To be raised with every change of what follows."""
 _TRACE = {
     **dict.fromkeys(("seq", "at"), "<i8"),
@@ -64,23 +65,33 @@ _COLUMNS: Mapping[str, sa.ColumnElement[Any]] = {
     "failed": sa.case((TRACES.c.failed, 1), else_=0),
     "error": sa.case((TRACES.c.error.is_not(None), 1), else_=0),
 }
-_TABLES = ((TRACES, _TRACE), (TRACE_MODELS, _MODEL), (TRACE_TOOLS, _TOOL))
-_NAMED = ("agent", "domain", "source", "model", "tool")
+_CANDIDATE = {"trace": "<i8", "candidate_id": "<i4"}
+_IN_FORCE = sa.union_all(
+    sa.select(TRACES.c.seq.label("trace"), TRACES.c.candidate_id),
+    sa.select(TRACE_CANDIDATES.c.trace, TRACE_CANDIDATES.c.candidate_id),
+).subquery()
+"""What was released to each trace: the first candidate stands in `traces`."""
+_TABLES: Sequence[tuple[sa.FromClause, Mapping[str, str]]] = (
+    (TRACES, _TRACE), (TRACE_MODELS, _MODEL), (TRACE_TOOLS, _TOOL), (_IN_FORCE, _CANDIDATE),
+)  # fmt: skip
+_NAMED = ("agent", "domain", "source", "model", "tool", "candidate_id")
 """Columns that hold the place of a name among the `names`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Traces that are listed, in the order of their `seq`, with what each model and each tool did in them."""
+    """Traces that are listed, in the order of their `seq`, with what each model and each tool did in them, and the candidates
+    that they were served."""
 
     traces: Table
     models: Table
     tools: Table
+    candidates: Table
     names: Mapping[str, Sequence[Name]]
 
     @property
-    def tables(self) -> tuple[Table, Table, Table]:
-        return self.traces, self.models, self.tools
+    def tables(self) -> tuple[Table, ...]:
+        return self.traces, self.models, self.tools, self.candidates
 
 
 def read(connection: sa.Connection) -> Columns:
@@ -135,12 +146,13 @@ def _looked_up_digests(connection: sa.Connection, block: int) -> Columns:
             where.append(TRACES.c.duplicate_of.is_(None))
         wanted = (_COLUMNS[name] if name in _COLUMNS else _as_kept(table, name) for name in columns)
         found.append(_table(connection.execute(sa.select(*wanted).where(*where).order_by(seq)).all(), columns, names))
-    traces, models, tools = found
-    models, tools = (only(rows, np.isin(rows["trace"], traces["seq"])) for rows in (models, tools))
-    return Columns(traces, models, tools, {name: [_read(each) for each in known] for name, known in names.items()})
+    traces, *others = found
+    models, tools, candidates = (only(rows, np.isin(rows["trace"], traces["seq"])) for rows in others)
+    read = {name: [_read(each) for each in known] for name, known in names.items()}
+    return Columns(traces, models, tools, candidates, read)
 
 
-def _as_kept(table: sa.Table, name: str) -> sa.ColumnElement[Any]:
+def _as_kept(table: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
     """Names are read as they are kept: there are thousands, and few different ones."""
     return sa.type_coerce(table.c[name], sa.Text) if name in _NAMED else table.c[name]
 
@@ -180,8 +192,8 @@ def _unpacked(body: bytes) -> Columns:
             table[name] = np.frombuffer(body, kind, count, at)
             at += table[name].nbytes
         found.append(table)
-    traces, models, tools = found
-    return Columns(traces, models, tools, head["names"])
+    traces, models, tools, candidates = found
+    return Columns(traces, models, tools, candidates, head["names"])
 
 
 def _together(blocks: Sequence[Columns]) -> Columns:
@@ -196,8 +208,8 @@ def _together(blocks: Sequence[Columns]) -> Columns:
                 parts = [place[name][part] for place, part in zip(places, parts, strict=True)]
             table[name] = np.concatenate([np.zeros(0, kind), *parts])
         found.append(table)
-    traces, models, tools = found
-    return Columns(traces, models, tools, {name: list(known) for name, known in names.items()})
+    traces, models, tools, candidates = found
+    return Columns(traces, models, tools, candidates, {name: list(known) for name, known in names.items()})
 
 
 def _places(names: Mapping[str, Sequence[Name]], into: Mapping[str, dict[Name, int]]) -> Mapping[str, Column]:
@@ -237,11 +249,27 @@ def statistics(database: Database, query: Query) -> Statistics:
         by_agent=_most_first(_groups(agents, agent, found, of_call)),
         by_model=_most_first(by_model),
         by_day=tuple(_groups(named, day, found, of_call)),
+        by_candidate=_most_first(_by_candidate(found)),
         tools=_tools(found),
     )
 
 
-def _most_first(groups: Sequence[StatisticsGroup]) -> tuple[StatisticsGroup, ...]:
+MOST_CANDIDATES = 20
+"""Of which the statistics are counted: those that most traces were served."""
+
+
+def _by_candidate(found: Columns) -> Iterator[StatisticsGroup]:
+    """A trace may have been served several: a route and a playbook."""
+    names, served = found.names["candidate_id"], found.candidates
+    counts = np.bincount(served["candidate_id"], minlength=len(names))
+    for at in np.argsort(-counts, kind="stable")[:MOST_CANDIDATES]:
+        if counts[at] and names[at] is not None:
+            of = _only(found, np.isin(found.traces["seq"], served["trace"][served["candidate_id"] == at]))
+            of_call = np.searchsorted(of.traces["seq"], of.models["trace"])
+            yield from _groups([str(names[at])], np.zeros(len(of.traces["seq"]), np.int64), of, of_call)
+
+
+def _most_first(groups: Iterable[StatisticsGroup]) -> tuple[StatisticsGroup, ...]:
     return tuple(sorted((group for group in groups if group.traces), key=lambda each: (-each.traces, each.name)))
 
 
@@ -260,7 +288,8 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
             same = traces[name] == _place(names[name], wanted)
             # A trace that names no agent has none, or an empty name.
             meant &= same | (traces[name] == _place(names[name], None)) if name == "agent" and not wanted else same
-    for name, flag in (("label", query.label), ("person", query.labelled), ("failed", query.failed)):
+    flags = {"label": query.label, "person": query.labelled, "failed": query.failed, "error": query.ended_in_error}
+    for name, flag in flags.items():
         if flag is not None:
             meant &= traces[name] == int(flag)
     for rows, name, wanted in ((columns.models, "model", query.model), (columns.tools, "tool", query.tool)):
@@ -272,6 +301,8 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
 def _between(query: Query, traces: Table) -> Mask:
     """What is unknown lies in no range: no comparison with NaN holds."""
     within = np.ones(len(traces["seq"]), np.bool_)
+    if query.scored is not None:
+        within &= np.isnan(traces["reward"]) != query.scored
     if query.min_reward is not None:
         within &= traces["reward"] >= query.min_reward
     if query.max_reward is not None:
@@ -301,8 +332,8 @@ def _only(columns: Columns, meant: Mask) -> Columns:
     if meant.all():
         return columns
     seqs = columns.traces["seq"]
-    models, tools = (only(rows, meant[np.searchsorted(seqs, rows["trace"])]) for rows in (columns.models, columns.tools))
-    return Columns(only(columns.traces, meant), models, tools, columns.names)
+    models, tools, candidates = (only(rows, meant[np.searchsorted(seqs, rows["trace"])]) for rows in columns.tables[1:])
+    return Columns(only(columns.traces, meant), models, tools, candidates, columns.names)
 
 
 _OF_TRACES = ("tool_calls", "failed_tool_calls", "error", "label", "reward")
@@ -352,27 +383,32 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
             reward_high=ends[at][1],
             median_seconds=times[at][0],
             p95_seconds=times[at][1],
+            p99_seconds=times[at][2],
         )
         for at, name in enumerate(names)
     ]
 
 
-def _quantiles(code: Codes, seconds: npt.NDArray[np.float64], groups: int) -> list[tuple[float | None, float | None]]:
-    """Of each group the median and the 95th percentile of what is known."""
+def _quantiles(code: Codes, seconds: npt.NDArray[np.float64], groups: int) -> list[tuple[float | None, ...]]:
+    """Of each group the median, the 95th and the 99th percentile of what is known."""
     known = ~np.isnan(seconds)
     code, seconds = code[known], seconds[known]
     if groups > 1:
         # Of 16 bits NumPy makes a radix sort.
         seconds = seconds[np.argsort(code.astype(np.uint16) if groups < 1 << 16 else code, kind="stable")]
     ends = [0, *np.cumsum(np.bincount(code, minlength=groups))]
-    return [_quantiles_of(seconds[begin:end]) if end > begin else (None, None) for begin, end in pairwise(ends)]
+    unknown: tuple[float | None, ...] = (None,) * len(_SHARES)
+    return [_quantiles_of(seconds[begin:end]) if end > begin else unknown for begin, end in pairwise(ends)]
 
 
-def _quantiles_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    places = [share * (len(values) - 1) for share in (0.5, 0.95)]
+_SHARES = (0.5, 0.95, 0.99)
+
+
+def _quantiles_of(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    places = [share * (len(values) - 1) for share in _SHARES]
     near = [min(int(place) + more, len(values) - 1) for place in places for more in (0, 1)]
-    low, above_low, high, above_high = (float(value) for value in np.partition(values, near)[near])
-    return low + (above_low - low) * (places[0] % 1), high + (above_high - high) * (places[1] % 1)
+    found = np.partition(values, near)[near].tolist()
+    return tuple(low + (above - low) * (place % 1) for place, low, above in zip(places, found[::2], found[1::2], strict=True))
 
 
 def _tools(found: Columns) -> tuple[ToolStatistics, ...]:
