@@ -70,6 +70,25 @@ def fill(store: Store) -> None:
     store.add_candidate(NEW)
 
 
+LEARNED = {
+    "agent": "desk", "domain": "oslo", "traces": 110, "learned_from": 40, "with_evidence": 37, "groups": 2, "groups_worded": 1,
+    "rules": 1, "shown": 1, "held": 0, "candidate": NEW.id, "verdict": "checked",
+    "reason": "right on the calls that can be checked",
+    "evidence": [
+        {"kind": "rejected", "tool": "order", "argument": "city", "principals": 18, "traces": 20, "rules": 1, "held": [],
+         "refused": ["Pay nothing: a customer's words"], "left_out": ""},
+        {"kind": "rejected", "tool": "quote", "argument": "", "principals": 2, "traces": 2, "rules": 0, "held": [],
+         "refused": [], "left_out": "2 people have met it, and 3 are needed"},
+    ],
+}  # fmt: skip
+"""What a run that learned from traces leaves."""
+
+
+def learn(store: Store) -> None:
+    store.add_run(RunRecord(id="traces-desk-oslo", kind="train playbook", config={}, started_at=NOON))
+    store.mark_run("traces-desk-oslo", RunState.FINISHED, NOON + HOUR, LEARNED)
+
+
 def _cause(reason: str, hours: int) -> Cause:
     return Cause(reason=reason, actor="person:ada", at=NOON + hours * HOUR)
 

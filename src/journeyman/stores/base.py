@@ -195,6 +195,9 @@ class Store(Protocol):
             StoreError: There is no such run, or a release stands on one of its evaluations.
         """
 
+    def count(self, what: Listed, *, kind: Kind | None = None) -> int:
+        """How many there are; with a kind, of the candidates those of it."""
+
     def starting(self, what: Listed, prefix: str, *, limit: int = 2) -> Sequence[str]:
         """The ids that begin so, in the order of the alphabet: people type as much of an id as tells it apart. A release has
         the id of its candidate."""

@@ -199,6 +199,10 @@ class Registry:
         old, new = (self._one("candidates", id, self._store.candidate) for id in (before, after))
         return list(unified_diff(_laid_out(old.body), _laid_out(new.body), old.id, new.id, lineterm=""))
 
+    def count(self, what: Listed, *, kind: Kind | None = None) -> int:
+        """How many there are; with a kind, of the candidates those of it."""
+        return self._store.count(what, kind=kind)
+
     def evaluations(
         self, *, candidate_id: str | None = None, passed: bool | None = None, limit: int | None = None
     ) -> list[EvaluationRecord]:

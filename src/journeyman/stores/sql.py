@@ -338,6 +338,12 @@ class SqlStore(OnDatabase):
                 connection.execute(sa.delete(table).where(which))
         return count
 
+    def count(self, what: Listed, *, kind: Kind | None = None) -> int:
+        id = _IDS[what]
+        where = () if kind is None else (CANDIDATES.c.kind == kind.value,)
+        with self._database.read() as connection:
+            return connection.scalar(sa.select(sa.func.count(sa.distinct(id))).where(*where)) or 0
+
     def starting(self, what: Listed, prefix: str, *, limit: int = 2) -> Sequence[str]:
         with self._database.read() as connection:
             return starting(connection, _IDS[what], prefix, limit)

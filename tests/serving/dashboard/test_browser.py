@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium"),
 ]
+GUIDELINES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 NOT_THERE = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 FAILURES = """
 window.violations = [];
@@ -67,7 +68,7 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
-LEARNED = ("/", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
+LEARNED = ("/", "/learn", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
            f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases", "/releases/context:desk%2Foslo",
            "/audit", "/nothing")  # fmt: skip
 
@@ -271,6 +272,54 @@ def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -
         )
         assert twice == [], path
     desk.wrong.remove(NOT_THERE)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390)])
+def test_axe_finds_nothing_against_the_guidelines(
+    browser: "Browser", desk: Desk, store: TraceStore, theme: Literal["light", "dark"], width: int
+) -> None:
+    axe = Path(str(pytest.importorskip("axe_playwright_python").__file__)).with_name("axe.min.js").read_text()
+    store.add([booking("s", session="visit")])
+    desk.go("/login")
+    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/performance", "/login")
+    # Our pages let nobody in: axe needs a way past that, and nothing else does.
+    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True) as context:
+        page = context.new_page()
+        for path in (*own, *LEARNED):
+            page.goto(desk.url + path)
+            page.evaluate(axe)
+            found = page.evaluate(f"axe.run(document, {{runOnly: {list(GUIDELINES)}}})")
+            assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found["violations"]] == [], path
+
+
+def test_a_page_is_reached_by_the_letters_of_its_name(desk: Desk) -> None:
+    page = desk.go("/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("evalu")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/evaluations")
+    page.get_by_role("button", name="Go to…").click()
+    page.keyboard.type("question 007")
+    page.get_by_role("link", name="Search for").click()
+    page.wait_for_url("**/traces?q=question%20007")
+    desk.expect_count("#rows li.row", 1)
+
+
+def test_a_table_is_sorted_by_what_its_cells_say(desk: Desk, store: TraceStore) -> None:
+    store.add([booking("slow", agent="night", cost=None)])
+    page = desk.go("/performance")
+    agents = page.locator("section", has=page.get_by_role("heading", name="By agent", exact=True))
+    by_traces = agents.get_by_role("button", name="Traces")
+    names = agents.locator("tbody th")
+    assert names.all_inner_texts() == ["desk", "night"]
+    by_traces.click()
+    assert names.all_inner_texts() == ["desk", "night"]
+    by_traces.click()
+    assert names.all_inner_texts() == ["night", "desk"]
+    assert agents.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    agents.get_by_role("button", name="Cost").click()
+    # Nobody knows what its calls cost: that is not nothing.
+    assert names.all_inner_texts() == ["desk", "night"]
 
 
 def test_a_rollout_is_taken_back_on_its_page(desk: Desk, tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
 from journeyman.serving.dashboard.overview import score_verdict
 from journeyman.stats import share_interval
+from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces.base import StatisticsGroup, TraceStore
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
-from tests.support.projects import NEW, OLD, RUNS, evidence, project
+from tests.support.projects import NEW, OLD, RUNS, evidence, learn, project
 from tests.support.watched import booking
 
 RELEASES = "a-token-for-releases"
@@ -191,6 +192,32 @@ def test_the_command_says_the_same_sentence(
     sentence = "BETTER: success 0.50 → 0.75, +0.25 (+0.10 … +0.50) on 4 tasks; look 2"
     assert sentence in " ".join(capsys.readouterr().out.split())
     assert sentence.replace("BETTER", "BETTER ") in words_of(pages.read(f"/evaluations/{RUNS[1]}"))
+
+
+def test_what_traces_taught_is_told_from_evidence_to_rollout(rollout: Rollout, pages: Visitor, tmp_path: Path) -> None:
+    assert "Nothing was learned from traces yet" in pages.read("/learn")
+    with open_store(tmp_path / "journeyman.db") as kept:
+        learn(kept)
+    page = pages.read("/learn")
+    text = words_of(page)
+    assert "desk / oslo" in text
+    assert "✓ checked right on the calls that can be checked" in text
+    assert "110 traces read 40 learned from 37 with evidence 2 groups of evidence 1 put into words 1 rules" in text
+    assert "order · city rejected 18 20 1 rule refused: Pay nothing" in text
+    assert "left out: 2 people have met it, and 3 are needed" in text
+    assert f'href="/releases/{rollout.id}"' in page
+    assert f'href="/playbooks/{NEW.id}"' in page
+
+
+def test_the_rail_says_how_many_there_are(rollout: Rollout, store: TraceStore, pages: Visitor) -> None:
+    store.add(booking(f"b{n}") for n in range(3))
+    text = words_of(pages.read("/audit"))
+    assert re.search(r"Traces \d+ Sessions Performance Learn Learning Runs 2 Evaluations 2 Ship Playbooks 2 Releases 1", text)
+
+
+def test_who_is_not_let_in_learns_no_number(rollout: Rollout, store: TraceStore, tmp_path: Path) -> None:
+    pages = visitor(store, Guard(["secret"]), project=ProjectStores(tmp_path / "journeyman.db"))
+    assert 'class="count"' not in pages.read("/login")
 
 
 # The first page.

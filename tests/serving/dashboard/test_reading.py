@@ -5,7 +5,7 @@ from typing import Any
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
 from journeyman.serving.dashboard import read, worth
-from journeyman.serving.dashboard.figures import by_day, of_day
+from journeyman.serving.dashboard.figures import of_step, over_time
 from journeyman.stores.traces.base import Given, Query, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated
 
@@ -83,7 +83,7 @@ def day(name: str, traces: int, **more: Any) -> StatisticsGroup:
 
 def test_a_day_without_traces_has_its_place_and_what_is_unknown_is_a_gap() -> None:
     days = [day("1970-01-01", 9), day("2026-03-01", 4), day("2026-03-03", 2, unpriced=1)]
-    traces, cost, seconds = by_day(days, {"agent": "desk"}, Query())
+    traces, cost, seconds = over_time(days, {"agent": "desk"}, Query())
     assert [point.y for point in traces.points] == [4, None, 2]
     assert [point.says for point in traces.points] == [
         "2026-03-01: 4, 1 with errors", "2026-03-02: no traces", "2026-03-03: 2, 1 with errors",
@@ -98,9 +98,20 @@ def test_a_day_without_traces_has_its_place_and_what_is_unknown_is_a_gap() -> No
 
 def test_the_link_of_a_day_leaves_no_more_than_was_counted() -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert of_day("2026-03-01", Query(since=noon)) == {"since": noon.isoformat(), "until": "2026-03-02"}
-    assert of_day("2026-03-01", Query(until=noon)) == {"since": "2026-03-01", "until": noon.isoformat()}
+    assert of_step("2026-03-01", Query(since=noon)) == {"since": noon.isoformat(), "until": "2026-03-02"}
+    assert of_step("2026-03-01", Query(until=noon)) == {"since": "2026-03-01", "until": noon.isoformat()}
+
+
+def test_traces_of_one_morning_are_drawn_in_smaller_steps() -> None:
+    steps = [day("2026-03-01T09:55", 4), day("2026-03-01T10:05", 2)]
+    (traces, *_) = over_time(steps, {"agent": "desk"}, Query(), timedelta(minutes=5))
+    assert traces.title == "Traces every 5 minutes, with errors marked"
+    assert [(point.y, point.says) for point in traces.points][1:] == [
+        (None, "2026-03-01 10:00: no traces"), (2, "2026-03-01 10:05: 2, 1 with errors"),
+    ]  # fmt: skip
+    assert traces.points[0].link == "/traces?agent=desk&since=2026-03-01T09%3A55&until=2026-03-01T10%3A00"
+    assert [tick.text for tick in traces.drawings[0].xs] == ["09:55", "10:00", "10:05"]
 
 
 def test_no_days_make_no_charts() -> None:
-    assert by_day([], {}, Query()) == []
+    assert over_time([], {}, Query()) == []

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.stores.traces import statistics
 from journeyman.stores.traces.base import AUTO, Query, StatisticsGroup, TraceStore
+from journeyman.stores.traces.statistics import MOST_STEPS
 from journeyman.stores.traces.tables import DIGEST_BLOCK
 from tests.stores.traces.test_reading import NOON, World, queries
 from tests.support.examples import examples
@@ -66,6 +67,12 @@ def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> Non
         check(group, lambda trace, name=group.name: (trace.agent or "") == name)  # type: ignore[misc]
     for group in found.by_day:
         check(group, lambda trace, name=group.name: f"{trace.started_at:%Y-%m-%d}" == name)  # type: ignore[misc]
+    if found.every < timedelta(days=1):
+        assert sum(group.traces for group in found.by_time) == len(meant)
+        assert len(found.by_time) <= MOST_STEPS + 1
+    for group in found.by_time:
+        begin = datetime.fromisoformat(group.name).replace(tzinfo=UTC)
+        check(group, lambda trace, begin=begin: begin <= trace.started_at < begin + found.every)  # type: ignore[misc]
     for group in found.by_model:
         check(group, lambda trace, name=group.name: name in {call.model for call in trace.calls}, group.name)  # type: ignore[misc]
     for group in found.by_candidate:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
-from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, by_day, of_day
+from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -388,8 +389,8 @@ class ListPages:
             unnamed=UNNAMED,
             found=counted.value,
             counted_at=counted.at,
-            charts=by_day(counted.value.by_day, typed, query),
-            of_day=lambda name: of_day(name, query),
+            charts=over_time(counted.value.by_time, typed, query, counted.value.every),
+            of_day=lambda name: of_step(name, query),
             no_day=NO_DAY,
             agreements=self._agreement.get("", self._agreed).value,
         )
@@ -459,7 +460,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
         project: What the store knows beside traces; without it there are the pages over traces alone.
     """
     door = guard or Guard()
-    frame = PageRenderer(door, who, project=project is not None)
+    frame = PageRenderer(door, who, project=project is not None, counts=partial(_rail_counts, SharedCache(), store, project))
     lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
@@ -487,6 +488,22 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
     ]
 
 
+MOST_COUNTED = 1_000_000
+
+
+def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, project: ProjectStores | None) -> Mapping[str, int]:
+    """How many there are behind each address of the rail; nothing while a store is away, as pages that can be shown are."""
+
+    def counted() -> Mapping[str, int]:
+        try:
+            traces = {"/traces": store.count(Query(), most=MOST_COUNTED)}
+            return traces if project is None else {**traces, **project.counts()}
+        except JourneymanError:
+            return {}
+
+    return known.get("", counted).value
+
+
 def _project_pages(
     project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
 ) -> Iterator[Route]:
@@ -495,6 +512,7 @@ def _project_pages(
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
     yield page("/runs/{name:path}", learned.run)
+    yield page("/learn", learned.learn)
     yield page("/evaluations", learned.evaluations)
     yield page("/evaluations/{name:path}", learned.evaluation)
     yield page("/playbooks", learned.playbooks)

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +24,7 @@ from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
 from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
 
 if TYPE_CHECKING:
+    from journeyman.core.rollout import Rollout
     from journeyman.stores.rollouts import RolloutStore
 
 MOST_ROWS = 200
@@ -52,6 +53,16 @@ class ProjectStores:
         from journeyman.stores.rollouts import open_rollouts
 
         return open_rollouts(self._url)
+
+    def counts(self) -> Mapping[str, int]:
+        """How many there are behind each address."""
+        registry = self.registry
+        return {
+            "/runs": registry.count("runs"),
+            "/evaluations": registry.count("evaluations"),
+            "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
+            "/releases": len(self.rollouts.live().rollouts),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +93,27 @@ class RunRow:
     run: RunRecord
     compared: ComparedRow | None
     """Its last evaluation."""
+
+
+_FUNNEL = (
+    ("traces", "traces read"), ("learned_from", "learned from"), ("with_evidence", "with evidence"),
+    ("groups", "groups of evidence"),
+    ("groups_worded", "put into words"), ("rules", "rules"), ("shown", "shown to the agent"), ("held", "held for a person"),
+)  # fmt: skip
+"""What a run that learned from traces says of how much became how little, and what the page calls it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedRow:
+    """What was last learned from a slot's traces."""
+
+    run: RunRecord
+    told: Mapping[str, Any]
+    funnel: tuple[tuple[str, int], ...]
+    evidence: tuple[Mapping[str, Any], ...]
+    """What each group of evidence came to."""
+    rollout: "Rollout | None"
+    """The last one that brought it to live traffic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +179,31 @@ class ExperimentPages:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         return self._frame.page(
             "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=value_text
+        )
+
+    # What live traffic taught.
+
+    def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """What became of each slot's traces: how much became how little, and why."""
+        found: dict[tuple[str, str], LearnedRow] = {}
+        for run in self._stores.registry.runs(kind="train playbook"):
+            told = run.result or {}
+            if "with_evidence" in told:
+                slot = (str(told.get("agent") or "any"), str(told.get("domain") or "any"))
+                found.setdefault(slot, self._learned(run, told))
+            if len(found) == MOST_ROWS:
+                break
+        return self._frame.page("learn.html", title="Learning", here="Learning", rows=found)
+
+    def _learned(self, run: RunRecord, told: Mapping[str, Any]) -> LearnedRow:
+        candidate = told.get("candidate")
+        rollouts = [each for each in self._stores.rollouts.rollouts() if candidate in {arm.candidate_id for arm in each.arms}]
+        return LearnedRow(
+            run=run,
+            told=told,
+            funnel=tuple((said, told[key]) for key, said in _FUNNEL if isinstance(told.get(key), int)),
+            evidence=tuple(told.get("evidence") or ()),
+            rollout=rollouts[-1] if rollouts else None,
         )
 
     # Evaluations.

@@ -1,10 +1,11 @@
-"""Figures over many traces: counted at most a small share of the time, and drawn day by day."""
+"""Figures over many traces: counted at most a small share of the time, and drawn over time."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -58,37 +59,40 @@ class SharedCache(Generic[Value]):
             return counted
 
 
-# Statistics by day.
+# Statistics over time.
 
 DAYS = 60
 """Shown at most, the last ones."""
 NO_DAY = "1970-01-01"
 """Stands for records that had no time."""
+DAY = timedelta(days=1)
 
 
-def by_day(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Query) -> list[Chart]:
-    """Traces with errors marked, the score with its interval, cost and time, day by day. Days without traces have a place too;
-    what is not known of a day is a gap."""
-    days = _days([group for group in groups if group.name != NO_DAY])
-    if not days:
+def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Query, every: timedelta = DAY) -> list[Chart]:
+    """Traces with errors marked, the score with its interval, cost and time, day by day or in smaller steps. Steps without
+    traces have a place too; what is not known of a step is a gap."""
+    steps = _steps([group for group in groups if group.name != NO_DAY], every)
+    if not steps:
         return []
+    called = next((said for length, said in _CALLED if every % length == timedelta(0)), "minutes")
+    of = f"by {called}" if every in (DAY, HOUR) else f"every {every // timedelta(minutes=1)} minutes"
 
     def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
-        return tuple(_point(day, group, value, write, more, (typed, query)) for day, group in days)
+        return tuple(_point(begin, group, value, write, more, (typed, query, every)) for begin, group in steps)
 
     def chart(title: str, label: Callable[[float], str], *series: Series, **more: Any) -> Chart:
-        says = f"{title}, {days[0][0].isoformat()} to {days[-1][0].isoformat()}"
+        says = f"{title}, {_named(steps[0][0], every)} to {_named(steps[-1][0], every)}"
         known = any(point.y is not None for each in series for point in each.points)
         says = says if known else f"{title}: unknown"
-        return Chart(title=title, says=says, series=series, label=label, x_label=_day_label, **more)
+        return Chart(title=title, says=says, series=series, label=label, x_label=partial(_step_label, every=every), **more)
 
     traces = points(lambda g: g.traces, count, part=lambda g: g.errors)
     score = points(lambda g: g.mean_reward, reward, low=lambda g: g.reward_low, high=lambda g: g.reward_high)
     cost = points(lambda g: None if g.unpriced and g.unpriced >= g.model_calls else g.cost, money)
     charts = [
-        chart("Traces a day, with errors marked", count, Series(name="traces", points=traces), kind="bars", whole=True),
+        chart(f"Traces {of}, with errors marked", count, Series(name="traces", points=traces), kind="bars", whole=True),
         chart("Score", share, Series(name="score", points=score), kind="whiskers", low=0.0, high=1.0),
-        chart("Cost a day", money, Series(name="cost", points=cost), kind="bars"),
+        chart(f"Cost {of}", money, Series(name="cost", points=cost), kind="bars"),
         chart(
             "Latency",
             seconds,
@@ -101,50 +105,60 @@ def by_day(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query: Q
 
 
 _Of = Callable[[StatisticsGroup], float | None]
+HOUR = timedelta(hours=1)
+_CALLED = ((DAY, "day"), (HOUR, "hour"))
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _day_label(ordinal: float) -> str:
-    return f"{date.fromordinal(int(ordinal)):%b %-d}"
+def _named(begin: datetime, every: timedelta) -> str:
+    return f"{begin:%Y-%m-%d}" if every == DAY else f"{begin:%Y-%m-%d %H:%M}"
 
 
-def _days(groups: Sequence[StatisticsGroup]) -> list[tuple[date, StatisticsGroup | None]]:
-    found = {date.fromisoformat(group.name): group for group in groups[-DAYS:]}
+def _step_label(number: float, *, every: timedelta) -> str:
+    begin = _ORIGIN + int(number) * every
+    return f"{begin:%b %-d}" if every == DAY else f"{begin:%H:%M}"
+
+
+def _steps(groups: Sequence[StatisticsGroup], every: timedelta) -> list[tuple[datetime, StatisticsGroup | None]]:
+    most = DAYS if every == DAY else len(groups)
+    found = {datetime.fromisoformat(group.name).replace(tzinfo=UTC): group for group in groups[-most:]}
     if not found:
         return []
-    first = max(min(found), max(found) - timedelta(days=DAYS - 1))
-    days = (first + timedelta(days=day) for day in range((max(found) - first).days + 1))
-    return [(day, found.get(day)) for day in days]
+    first = max(min(found), max(found) - (DAYS - 1) * DAY)
+    begins = (first + step * every for step in range((max(found) - first) // every + 1))
+    return [(begin, found.get(begin)) for begin in begins]
 
 
 def _point(
-    day: date,
+    begin: datetime,
     group: StatisticsGroup | None,
     value: _Of,
     write: Callable[[float | None], str],
     more: Mapping[str, _Of],
-    meant: tuple[Mapping[str, str], Query],
+    meant: tuple[Mapping[str, str], Query, timedelta],
 ) -> ChartPoint:
-    typed, query = meant
+    typed, query, every = meant
+    x, named = float((begin - _ORIGIN) // every), _named(begin, every)
     if group is None:
-        return ChartPoint(x=day.toordinal(), y=None, says=f"{day.isoformat()}: no traces")
+        return ChartPoint(x=x, y=None, says=f"{named}: no traces")
     y, beside = value(group), {name: of(group) for name, of in more.items()}
-    says = f"{day.isoformat()}: {write(y)}"
+    says = f"{named}: {write(y)}"
     if beside.get("low") is not None:
         says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
     if beside.get("part"):
         says += f", {write(beside['part'])} with errors"
-    link = "/traces" + encoded({**typed, **of_day(group.name, query)})
-    return ChartPoint(x=day.toordinal(), y=y, says=says, link=link, count=group.traces, **beside)
+    link = "/traces" + encoded({**typed, **of_step(group.name, query, every)})
+    return ChartPoint(x=x, y=y, says=says, link=link, count=group.traces, **beside)
 
 
-def of_day(name: str, query: Query) -> dict[str, str]:
-    """The filters that leave, of the traces of a query, those of a day."""
-    begin = datetime.combine(date.fromisoformat(name), time(), UTC)
+def of_step(name: str, query: Query, every: timedelta = DAY) -> dict[str, str]:
+    """The filters that leave, of the traces of a query, those of a step."""
+    begin = datetime.fromisoformat(name).replace(tzinfo=UTC)
     since = begin if query.since is None else max(begin, query.since.astimezone(UTC))
     found = {"since": name if since == begin else since.isoformat()}
-    if (end := begin.date()) < date.max:
-        whole = end + timedelta(days=1)
-        until = datetime.combine(whole, time(), UTC)
-        before = query.until is not None and query.until < until
-        found["until"] = query.until.astimezone(UTC).isoformat() if query.until is not None and before else whole.isoformat()
+    if begin <= datetime.max.replace(tzinfo=UTC) - every:
+        end = begin + every
+        before = query.until is not None and query.until < end
+        whole = end.date().isoformat() if every == DAY else end.isoformat(timespec="minutes")[:16]
+        found["until"] = query.until.astimezone(UTC).isoformat() if query.until is not None and before else whole
     return found

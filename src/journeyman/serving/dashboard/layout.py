@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -359,10 +359,13 @@ _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-T
 WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/performance", "Performance"))),)
 OVERVIEW = (("", (("/", "Overview"),)),)
 PROJECT = (
-    ("Learn", (("/runs", "Runs"), ("/evaluations", "Evaluations"))),
+    ("Learn", (("/learn", "Learning"), ("/runs", "Runs"), ("/evaluations", "Evaluations"))),
     ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
 )
 """What the rail leads to: over traces, and over all that a project's store knows."""
+
+
+_OPEN = ("login.html", "refused.html")
 
 
 class PageRefused(Exception):
@@ -376,7 +379,13 @@ class PageRefused(Exception):
 class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
-    def __init__(self, guard: Guard, who: str, *, project: bool = False) -> None:
+    def __init__(
+        self, guard: Guard, who: str, *, project: bool = False, counts: Callable[[], Mapping[str, int]] = dict
+    ) -> None:
+        """
+        Args:
+            counts: How many things there are behind each address of the rail, where that is known.
+        """
         self.guard = guard
         rail = (*(OVERVIEW if project else ()), *WATCHED, *(PROJECT if project else ()))
         pages = [page for _, group in rail for page in group]
@@ -390,6 +399,7 @@ class PageRenderer:
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
         self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
+        self._counts = counts
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
         """A filled template as an answer."""
@@ -398,6 +408,8 @@ class PageRenderer:
     def text(self, template: str, /, **values: Any) -> bytes:
         """A filled template. What has no place in UTF-8 is `?`."""
         given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", **values}
+        # Whoever is not let in learns nothing.
+        given["counts"] = {} if template in _OPEN else self._counts()
         return self._templates.get_template(template).render(given).encode(errors="replace")
 
     def refused(self, request: Request, status: HTTPStatus, sentence: str) -> Response:

@@ -12,7 +12,7 @@ from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.format import counted, money, seconds
 from journeyman.core.rollout import RolloutState
 from journeyman.serving.dashboard.experiments import ProjectStores
-from journeyman.serving.dashboard.figures import SharedCache, by_day
+from journeyman.serving.dashboard.figures import SharedCache, over_time
 from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import verdict_of
 from journeyman.stats import share_interval
@@ -72,7 +72,9 @@ class OverviewPage:
         found, past = self._count(this), self._count(before).all
         verdict = score_verdict(past, found.all)
         charts = [
-            chart for chart in by_day(found.by_day, {}, this) if chart.title in ("Score", "Traces a day, with errors marked")
+            chart
+            for chart in over_time(found.by_time, {}, this, found.every)
+            if chart.title.partition(" ")[0] in ("Score", "Traces")
         ]
         return self._frame.page(
             "overview.html",
@@ -106,7 +108,7 @@ class OverviewPage:
         registry = self._stores.registry
         found = registry.evaluations()
         passed = sum(gate_verdict(each).may_start for each in found)
-        return len(registry.candidates(kind=Kind.PLAYBOOK)), len(found), passed
+        return registry.count("candidates", kind=Kind.PLAYBOOK), len(found), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
         """What the sessions of each open rollout say."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -183,6 +183,11 @@ class Statistics:
     by_candidate: tuple[StatisticsGroup, ...]
     """Of the traces that each candidate was served to; those of most traces."""
     tools: tuple[ToolStatistics, ...]
+    by_time: tuple[StatisticsGroup, ...]
+    """As `by_day`, in steps of `every`, named by their beginnings (UTC); without those that had no time where that is less than
+    a day."""
+    every: timedelta
+    """The smallest step in which there are few enough to be drawn; a day at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,6 +236,8 @@ def statistics(database: Database, query: Query) -> Statistics:
     agents, agent = _merged(names["agent"], traces["agent"])
     days, day = np.unique(traces["at"] // _DAY, return_inverse=True)
     named = [f"{moment(int(at) * _DAY):%Y-%m-%d}" for at in days]
+    by_day = tuple(_groups(named, day, found, of_call))
+    every = _step(traces["at"])
     (everything,) = _groups([_ALL], np.zeros(len(agent), np.int64), found, of_call)
     callers = only({name: traces[name] for name in _OF_TRACES}, of_call)
     by_model = _groups(
@@ -248,10 +250,32 @@ def statistics(database: Database, query: Query) -> Statistics:
         all=everything,
         by_agent=_most_first(_groups(agents, agent, found, of_call)),
         by_model=_most_first(by_model),
-        by_day=tuple(_groups(named, day, found, of_call)),
+        by_day=by_day,
         by_candidate=_most_first(_by_candidate(found)),
         tools=_tools(found),
+        by_time=by_day if every == _DAY else tuple(_in_steps(found, every)),
+        every=timedelta(microseconds=every),
     )
+
+
+_STEPS = tuple(timedelta(minutes=minutes) // timedelta(microseconds=1) for minutes in (1, 5, 15, 60, 360))
+MOST_STEPS = 120
+"""Of less than a day, that can be told apart in a chart."""
+
+
+def _step(at: Column) -> int:
+    """Microseconds."""
+    known = at[at > 0]
+    reach = int(known.max() - known.min()) if len(known) else _DAY
+    fine = len(known) > 0 and reach < 3 * _DAY
+    return next((step for step in _STEPS if reach // step < MOST_STEPS), _DAY) if fine else _DAY
+
+
+def _in_steps(found: Columns, every: int) -> Iterator[StatisticsGroup]:
+    timed = _only(found, found.traces["at"] > 0)
+    steps, step = np.unique(timed.traces["at"] // every, return_inverse=True)
+    names = [f"{moment(int(at) * every):%Y-%m-%dT%H:%M}" for at in steps]
+    yield from _groups(names, step, timed, np.searchsorted(timed.traces["seq"], timed.models["trace"]))
 
 
 MOST_CANDIDATES = 20

@@ -57,7 +57,66 @@ const KEYS = {
   "?": () => $("#help").showModal(), Escape: () => $("#back")?.click(),
 };
 
+// -- where to: pages by the letters of their names, and whatever else is typed as a search
+
+function goTo() {
+  const field = $("#go-to"), search = $("#go-search");
+  const links = () => all("#go a").filter((each) => !each.parentElement.hidden);
+  const narrow = () => {
+    const typed = field.value.trim();
+    for (const each of all("#go a")) each.parentElement.hidden = each !== search && !each.textContent.toLowerCase().includes(typed.toLowerCase());
+    search.href = typed ? `/traces?q=${encodeURIComponent(typed)}` : "/traces";
+    search.textContent = typed ? `Search for \u201c${typed}\u201d in the traces` : "Search in the traces";
+  };
+  field.oninput = narrow;
+  field.onkeydown = (event) => { if (event.key === "Enter") links()[0].click(); };
+  $("#go").onkeydown = (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const found = [field, ...links()];
+    found[(found.indexOf(document.activeElement) + by + found.length) % found.length].focus();
+  };
+  field.value = "";
+  narrow();
+  $("#go").showModal();
+}
+
+// -- tables are sorted by a click on a heading: by number where all cells begin with one
+
+function sortable(table) {
+  const heads = all("thead th", table), body = table.tBodies[0];
+  if (!body || body.rows.length < 2) return;
+  heads.forEach((head, at) => {
+    if (!head.textContent.trim() || $("a, button", head) || $("input", body.rows[0].cells[at])) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "sort";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.onclick = () => {
+      const down = head.getAttribute("aria-sort") !== "descending";
+      heads.forEach((each) => each.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      body.append(...[...body.rows].sort((a, b) => compared(a.cells[at], b.cells[at]) * (down ? -1 : 1)));
+    };
+  });
+}
+
+const amount = (text) => {
+  const found = /^[^\w\u2212+-]*([+\u2212-]?[\d,]*\.?\d+)\s*(ms|s|min|h|d|[kMG%])?/.exec(text);
+  const unit = { ms: 0.001, s: 1, min: 60, h: 3600, d: 86400, k: 1e3, M: 1e6, G: 1e9 };
+  return found ? Number(found[1].replaceAll(",", "").replace("\u2212", "-")) * (unit[found[2]] ?? 1) : NaN;
+};
+function compared(one, other) {
+  const [a, b] = [one, other].map((cell) => cell?.textContent.trim() ?? "");
+  const [m, n] = /^\d{4}-|^\d\d:/.test(a + b) ? [NaN, NaN] : [amount(a), amount(b)];
+  // What is unknown comes last, whichever way.
+  return Number.isNaN(m) && Number.isNaN(n) ? a.localeCompare(b) : Number.isNaN(m) ? -1 : Number.isNaN(n) ? 1 : m - n;
+}
+
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); if (!$("dialog[open]")) goTo(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || $("dialog[open]")) return;
   const typing = event.target.matches("input, select, textarea");
   if (typing) { if (event.key === "Escape") event.target.blur(); return; }
@@ -79,8 +138,10 @@ setInterval(() => {
 }, 1000);
 
 document.addEventListener("DOMContentLoaded", () => {
-  const theme = $("#theme"), help = $("#ask-help");
-  theme.hidden = help.hidden = false;
+  const theme = $("#theme"), help = $("#ask-help"), where = $("#ask-go");
+  theme.hidden = help.hidden = where.hidden = false;
+  where.onclick = goTo;
+  all(".table table").forEach(sortable);
   theme.onclick = flip;
   help.onclick = KEYS["?"];
   // A phone shows the talk first; the steps are a touch away.
