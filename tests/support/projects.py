@@ -72,7 +72,8 @@ def fill(store: Store) -> None:
 
 LEARNED = {
     "agent": "desk", "domain": "oslo", "traces": 110, "learned_from": 40, "with_evidence": 37, "groups": 2, "groups_worded": 1,
-    "rules": 1, "shown": 1, "held": 0, "candidate": NEW.id, "verdict": "checked",
+    "rules": 1, "shown": 1, "held": 0, "candidate": NEW.id,
+    "playbook_path": "playbooks/desk-oslo.json", "verdict": "checked",
     "reason": "right on the calls that can be checked",
     "evidence": [
         {"kind": "rejected", "tool": "order", "argument": "city", "principals": 18, "traces": 20, "rules": 1, "held": [],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +12,13 @@ from journeyman.cli import console
 from journeyman.cli.console import Column, say, short
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option
-from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.core.playbook import Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
+
+if TYPE_CHECKING:
+    from journeyman.optimizers.playbook.edit import Edited
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
@@ -356,15 +358,17 @@ class _Where:
 
 def _one(file: Path, id: str, verb: str, delta: Delta) -> dict[str, Any]:
     """Change one bullet in place."""
-    from journeyman.optimizers.playbook import files
+    from journeyman.optimizers.playbook import edit
 
-    playbook = files.load(file)
-    bullet = next((bullet for bullet in playbook.bullets if bullet.id == id), None)
-    if bullet is None:
-        raise InputError(f"{file} has no bullet {id}; `journeyman playbook show {file} --all` lists them")
-    if verb == "retire" and bullet.locked:
-        raise InputError(f"bullet {id} is locked; `journeyman playbook unlock {file} {id}` comes first")
-    return {**_write(file, playbook, verb, [delta], _Where(in_place=True)), "id": id}
+    return {**_told(file, edit.one(file, id, verb, delta, _now())), "id": id}
+
+
+def _told(file: Path, edited: "Edited") -> dict[str, Any]:
+    """Say what a change in place came to; what is to be told of it."""
+    if edited.moved:
+        say(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
+    say(f"{file} is written" if edited.revision is not None else f"{file} stays as it is: there is nothing to change")
+    return {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
 
 
 def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], where: _Where) -> dict[str, Any]:
@@ -373,11 +377,7 @@ def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], w
 
     batch = edit.batch(playbook, verb, deltas, _now())
     if where.in_place:
-        edited = edit.change(file, batch)
-        if edited.moved:
-            say(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
-        say(f"{file} is written" if edited.revision is not None else f"{file} stays as it is: there is nothing to change")
-        return {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
+        return _told(file, edit.change(file, batch))
     after = playbook.apply(batch)
     if where.output:
         files.save(after, where.output)

@@ -129,7 +129,7 @@ def _serve(
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
-        _pages(store, serving.who, tokens, _release_tokens(serving)) if serving.pages else nullcontext() as pages,
+        _pages(store, serving.who, tokens, _release_tokens(serving), project.root) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
@@ -248,7 +248,7 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tuple[str, ...]) -> "Iterator[App]":
+def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tuple[str, ...], folder: Path) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -268,7 +268,7 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tu
 
             store = opened.enter_context(open_traces(store_url))
             person = who or settings.person() or "me"
-            project = ProjectStores(store_url, release_tokens=release_tokens)
+            project = ProjectStores(store_url, release_tokens=release_tokens, folder=folder)
             return application(routes(store, who=person, guard=Guard(tokens), project=project))
 
         yield when_asked(pages)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from journeyman.cli import main
 from journeyman.core.comparison import ComparisonState
+from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import Rollout, RolloutState
+from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
 from journeyman.serving.dashboard.overview import score_verdict
@@ -23,7 +25,7 @@ from journeyman.stores.traces.base import StatisticsGroup, TraceStore
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
-from tests.support.projects import NEW, OLD, RUNS, evidence, learn, project
+from tests.support.projects import CASE, DATES, HELD, LEARNED, NEW, OLD, RUNS, evidence, learn, project
 from tests.support.watched import booking
 
 RELEASES = "a-token-for-releases"
@@ -36,7 +38,7 @@ def rollout(store: TraceStore, tmp_path: Path) -> Rollout:
 
 @pytest.fixture
 def pages(store: TraceStore, guard: Guard, tmp_path: Path) -> Visitor:
-    return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db", release_tokens=[RELEASES]))
+    return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db", release_tokens=[RELEASES], folder=tmp_path))
 
 
 def title(page: str) -> str:
@@ -207,6 +209,54 @@ def test_what_traces_taught_is_told_from_evidence_to_rollout(rollout: Rollout, p
     assert "left out: 2 people have met it, and 3 are needed" in text
     assert f'href="/releases/{rollout.id}"' in page
     assert f'href="/playbooks/{NEW.id}"' in page
+
+
+@pytest.fixture
+def file(rollout: Rollout, tmp_path: Path) -> Path:
+    """What a run learned, as it lies in the project's folder."""
+    path = tmp_path / str(LEARNED["playbook_path"])
+    path.parent.mkdir()
+    files.save(Playbook(bullets=(DATES, CASE, HELD)), path)
+    with open_store(tmp_path / "journeyman.db") as kept:
+        learn(kept)
+    return path
+
+
+def test_what_waits_for_a_person_is_decided_where_it_is_read(file: Path, pages: Visitor, guard: Guard) -> None:
+    page = pages.read("/learn")
+    assert "1 held for a person" in words_of(page)
+    assert HELD.content in page
+    form: dict[str, Any] = {"token": guard.form_token, "run": "traces-desk-oslo", "bullet": HELD.id, "key": RELEASES}
+    told: dict[str, Any] = {"reason": "the house gives it", "what": "approve"}
+    assert pages.send("/playbooks/decide", **(form | {"key": "another"}), **told)[0] == 403
+    assert pages.send("/playbooks/decide", **(form | {"token": "0" * 64}), **told)[0] == 403
+    assert pages.send("/playbooks/decide", **form, what="approve", reason=" ")[0] == 400
+    assert pages.send("/playbooks/decide", **(form | {"run": "nobody"}), **told)[0] == 404
+    assert pages.send("/playbooks/decide", **form, what="explode", reason="x")[0] == 400
+    assert len(files.load(file).held) == 1
+    assert pages.send("/playbooks/decide", **form, **told)[0] == 303
+    assert not files.load(file).held
+    assert "the house gives it" in edit.journal_of(file).read_text()
+    assert "held for a person, in" not in pages.read("/learn")
+
+
+def test_a_bullet_is_locked_and_retired_on_its_playbooks_page(file: Path, pages: Visitor, guard: Guard) -> None:
+    assert "Lock or retire" in pages.read(f"/playbooks/{NEW.id}")
+    form: dict[str, Any] = {"token": guard.form_token, "run": "traces-desk-oslo", "bullet": CASE.id, "key": RELEASES}
+    assert pages.send("/playbooks/decide", **form, what="lock", reason="it is in the contract")[0] == 303
+    status, said = pages.send("/playbooks/decide", **form, what="retire", reason="no longer")
+    assert (status, f"bullet {CASE.id} is locked" in said) == (400, True)
+    assert pages.send("/playbooks/decide", **form, what="unlock", reason="it is not")[0] == 303
+    assert pages.send("/playbooks/decide", **form, what="retire", reason="no longer")[0] == 303
+    (retired,) = [each for each in files.load(file).bullets if each.retired]
+    assert (retired.id, retired.retired) == (CASE.id, "no longer (ana)")
+
+
+def test_two_versions_of_a_playbook_are_held_beside_each_other(rollout: Rollout, pages: Visitor) -> None:
+    text = words_of(pages.read(f"/playbooks/{NEW.id}?beside={OLD.id}"))
+    assert f"{CASE.id} is new" in text
+    assert "Cities in capital letters." in text
+    pages.read(f"/playbooks/{NEW.id}?beside=none", status=404)
 
 
 def test_the_rail_says_how_many_there_are(rollout: Rollout, store: TraceStore, pages: Visitor) -> None:

@@ -115,6 +115,24 @@ def reject(path: Path, ids: Sequence[str], *, by: str, why: str, at: str) -> Edi
     return _decided(path, ids, "reject", at, lambda id: Retire(bullet_id=id, reason=f"rejected by {by}: {why}"))
 
 
+def one(path: Path, id: str, verb: str, delta: Delta, at: str) -> Edited:
+    """Lock, unlock or retire one bullet of a playbook file.
+
+    Raises:
+        InputError: It is not there, or is locked and to be retired.
+    """
+
+    def made(playbook: Playbook) -> Batch:
+        bullet = next((bullet for bullet in playbook.bullets if bullet.id == id), None)
+        if bullet is None:
+            raise InputError(f"{path} has no bullet {id}; `journeyman playbook show {path} --all` lists them")
+        if verb == "retire" and bullet.locked:
+            raise InputError(f"bullet {id} is locked; `journeyman playbook unlock {path} {id}` comes first")
+        return batch(playbook, verb, [delta], at)
+
+    return merge(path, made)
+
+
 def _decided(path: Path, ids: Sequence[str], verb: str, at: str, delta: Callable[[str], Delta]) -> Edited:
     def made(playbook: Playbook) -> Batch:
         # Looked for once more while nobody else writes the file.

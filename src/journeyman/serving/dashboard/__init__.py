@@ -507,7 +507,7 @@ def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, proje
 def _project_pages(
     project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
 ) -> Iterator[Route]:
-    learned, served = ExperimentPages(project, frame), ReleasePages(project, frame, who)
+    learned, served = ExperimentPages(project, frame, who), ReleasePages(project, frame, who)
     yield page("/", OverviewPage(project, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
@@ -516,6 +516,7 @@ def _project_pages(
     yield page("/evaluations", learned.evaluations)
     yield page("/evaluations/{name:path}", learned.evaluation)
     yield page("/playbooks", learned.playbooks)
+    yield page("/playbooks/decide", learned.decide, "POST")
     yield page("/playbooks/{name:path}", learned.playbook)
     yield page("/releases", served.releases)
     yield page("/releases/move", served.act, "POST")

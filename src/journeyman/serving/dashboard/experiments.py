@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import cached_property
 from http import HTTPStatus
@@ -10,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.comparison import ComparisonVerdict
-from journeyman.core.errors import InputError, PlaybookError
+from journeyman.core.errors import InputError, JourneymanError, PlaybookError
 from journeyman.core.evaluation import Pair
 from journeyman.core.format import value_text
-from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
+from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
-from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, one_line
+from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
 from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from journeyman.core.rollout import Rollout
     from journeyman.stores.rollouts import RolloutStore
 
+NOT_ADMITTED = "Only who has the token of serve.release_token_env may change what is released or shown."
 MOST_ROWS = 200
 """Of a list of runs, evaluations or playbooks."""
 TASKS = 50
@@ -37,10 +40,24 @@ _Found = TypeVar("_Found")
 class ProjectStores:
     """What a store knows beside traces, opened when a page first asks for it. Each is used by several threads."""
 
-    def __init__(self, url: str | Path, *, release_tokens: Sequence[str] = ()) -> None:
-        """With one of the tokens, who uses a page may change what is released; without any, nobody may there."""
-        self._url = url
+    def __init__(self, url: str | Path, *, release_tokens: Sequence[str] = (), folder: Path = Path()) -> None:
+        """
+        Args:
+            release_tokens: Who has one may change on a page what is released or shown; without any, nobody may there.
+            folder: Of the project, where the paths that its runs wrote begin.
+        """
+        self._url, self._folder = url, folder
         self.release_tokens = tuple(release_tokens)
+
+    def admits(self, fields: Mapping[str, str]) -> bool:
+        """Whether a form carries one of the tokens."""
+        return known_token(fields.get("key", "").encode(errors="replace"), self.release_tokens) is not None
+
+    def playbook_file(self, run: RunRecord) -> Path | None:
+        """The file that a run wrote what it learned to, where it still lies there."""
+        told = (run.result or {}).get("playbook_path")
+        path = self._folder / told if isinstance(told, str) and told else None
+        return path if path is not None and path.is_file() else None
 
     @cached_property
     def registry(self) -> Registry:
@@ -114,6 +131,9 @@ class LearnedRow:
     """What each group of evidence came to."""
     rollout: "Rollout | None"
     """The last one that brought it to live traffic."""
+    held: tuple[Bullet, ...]
+    """What waits for a person, in the file that it was written to."""
+    path: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +150,8 @@ class TaskRow:
 class ExperimentPages:
     """The handlers of these pages."""
 
-    def __init__(self, stores: ProjectStores, frame: PageRenderer) -> None:
-        self._stores, self._frame = stores, frame
+    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: str) -> None:
+        self._stores, self._frame, self._who = stores, frame, who
 
     # Runs.
 
@@ -193,10 +213,11 @@ class ExperimentPages:
                 found.setdefault(slot, self._learned(run, told))
             if len(found) == MOST_ROWS:
                 break
-        return self._frame.page("learn.html", title="Learning", here="Learning", rows=found)
+        is_open = bool(self._stores.release_tokens)
+        return self._frame.page("learn.html", title="Learning", here="Learning", rows=found, is_open=is_open)
 
     def _learned(self, run: RunRecord, told: Mapping[str, Any]) -> LearnedRow:
-        candidate = told.get("candidate")
+        candidate, path = told.get("candidate"), self._stores.playbook_file(run)
         rollouts = [each for each in self._stores.rollouts.rollouts() if candidate in {arm.candidate_id for arm in each.arms}]
         return LearnedRow(
             run=run,
@@ -204,7 +225,35 @@ class ExperimentPages:
             funnel=tuple((said, told[key]) for key, said in _FUNNEL if isinstance(told.get(key), int)),
             evidence=tuple(told.get("evidence") or ()),
             rollout=rollouts[-1] if rollouts else None,
+            held=_held(path) if path else (),
+            path=path,
         )
+
+    def decide(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """A person's word on a bullet: kept in the file that a run wrote, and in its journal, as the command does it."""
+        from journeyman.optimizers.playbook import edit
+
+        run = self._known(self._stores.registry.run, request, fields.get("run", "")).run
+        path, bullet, why = self._stores.playbook_file(run), fields.get("bullet", ""), fields.get("reason", "").strip()
+        if not self._stores.admits(fields):
+            raise PageRefused(HTTPStatus.FORBIDDEN, NOT_ADMITTED)
+        if path is None:
+            raise PageRefused(HTTPStatus.NOT_FOUND, f"What {run.id} wrote does not lie where it was written.")
+        if not why:
+            raise InputError("reason: write why, for those who come later")
+        at, said = datetime.now(UTC).isoformat(timespec="seconds"), {"by": self._who, "why": why}
+        match fields.get("what"):
+            case "approve":
+                edit.approve(path, [bullet], **said, at=at)
+            case "reject":
+                edit.reject(path, [bullet], **said, at=at)
+            case "lock" | "unlock" as verb:
+                edit.one(path, bullet, verb, Lock(bullet_id=bullet, locked=verb == "lock"), at)
+            case "retire":
+                edit.one(path, bullet, "retire", Retire(bullet_id=bullet, reason=f"{why} ({self._who})"), at)
+            case _:
+                raise InputError("what: one of approve, reject, lock, unlock, retire")
+        return RedirectResponse(local(fields.get("back", "/learn")), status_code=HTTPStatus.SEE_OTHER)
 
     # Evaluations.
 
@@ -265,6 +314,14 @@ class ExperimentPages:
             raise PageRefused(HTTPStatus.NOT_FOUND, f"{details.candidate.id} is a {details.candidate.kind}, and no playbook.")
         playbook = _playbook(details.candidate)
         parent = self._parent(details.candidate)
+        runs = (
+            each
+            for each in registry.runs(kind="train playbook")
+            if (each.result or {}).get("candidate") == details.candidate.id
+        )
+        run = next((each for each in runs if self._stores.playbook_file(each)), None)
+        beside = fields.get("beside", "")
+        other = self._known(registry.candidate, request, beside).candidate if beside else None
         known = {bullet.content for bullet in parent.active} if parent else set()
         now = {bullet.content for bullet in playbook.active}
         return self._frame.page(
@@ -279,6 +336,14 @@ class ExperimentPages:
             gone=sorted(known - now),
             rows=compared_rows(details.evaluations),
             worth=_worth,
+            run=run,
+            path=self._stores.playbook_file(run) if run else None,
+            is_open=bool(self._stores.release_tokens),
+            others=[
+                each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS) if each.id != details.candidate.id
+            ],
+            beside=other.id if other else "",
+            differences=_differences(_playbook(other), playbook) if other else [],
         )
 
     def _parent(self, candidate: Candidate) -> Playbook | None:
@@ -291,9 +356,9 @@ class ExperimentPages:
                 return _playbook(found)
         return None
 
-    def _known(self, get: Callable[[str], _Found], request: Request) -> _Found:
+    def _known(self, get: Callable[[str], _Found], request: Request, id: str = "") -> _Found:
         try:
-            return get(id_of(request.path_params["name"]))
+            return get(id or id_of(request.path_params.get("name", "")))
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
 
@@ -335,6 +400,21 @@ def _playbook(candidate: Candidate) -> Playbook:
         return files.loads(candidate.body, candidate.id)
     except PlaybookError as error:
         raise InputError(str(error)) from error
+
+
+def _held(path: Path) -> tuple[Bullet, ...]:
+    from journeyman.optimizers.playbook import edit
+
+    try:
+        return tuple(edit.editable(path).held)
+    except JourneymanError:
+        return ()
+
+
+def _differences(before: Playbook, after: Playbook) -> list[str]:
+    from journeyman.optimizers.playbook import edit
+
+    return edit.describe(before, after)
 
 
 def _bullets(candidate: Candidate) -> int | None:

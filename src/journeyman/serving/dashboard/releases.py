@@ -11,9 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
-from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
-from journeyman.serving.dashboard.experiments import MOST_ROWS, ProjectStores
+from journeyman.serving.dashboard.experiments import MOST_ROWS, NOT_ADMITTED, ProjectStores
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
 from journeyman.stores.base import EvidenceRecord
@@ -118,8 +117,8 @@ class ReleasePages:
         kinds = {kind.value: kind for kind in _BUTTONS}
         if fields.get("kind") not in kinds:
             raise InputError(f"kind: one of {', '.join(kinds)}")
-        if known_token(fields.get("key", "").encode(errors="replace"), self._stores.release_tokens) is None:
-            return self._rollout(found, "Only who has the token of serve.release_token_env may change what is released.")
+        if not self._stores.admits(fields):
+            return self._rollout(found, NOT_ADMITTED)
         try:
             wanted = RolloutMove(kind=kinds[fields["kind"]], by=Person(f"person:{self._who}", fields.get("reason", "")))
             move(self._stores.rollouts, found, wanted)
