@@ -6,7 +6,8 @@
 
 The traces are those of a run of tau-bench (`--rows`, by default the sample of the tests), repeated with other ids, words,
 agents, models and times over 90 days. Pages are asked for over HTTP from a server in this process, one after the other.
-Budget: 100 ms at p95 for every page over 100,000 traces; the exit code is 1 when one takes longer. It is meant for a machine
+Beside them is a project of 200 runs and evaluations of 60 tasks, 50 playbooks, and 20 rollouts that 100,000 sessions are on.
+Budget: 150 ms at p95 for every page over 100,000 traces; the exit code is 1 when one takes longer. It is meant for a machine
 that does nothing else: beside other work times are a multiple of what they are there. These traces come in in another order
 than they began in, which is the hard case for a search. Statistics are asked for with other filters each time, or the page
 would remember them.
@@ -33,15 +34,24 @@ from urllib.request import urlopen
 import uvicorn
 from starlette.applications import Starlette
 
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.reward import Reward
+from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
 from journeyman.io.http_server import listen, url_of
+from journeyman.optimizers.playbook import files
 from journeyman.serving.dashboard import routes
+from journeyman.serving.dashboard.experiments import ProjectStores
+from journeyman.stores import EvaluationRecord, RunRecord, RunState, open_store
+from journeyman.stores.base import Assignment
+from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.tracing.importers import jsonl
+from tests.support import projects
 
-BUDGET_MS = 100.0
+BUDGET_MS = 150.0
 SAMPLE = Path(__file__).parents[1] / "tests/data/tau-bench/gpt-4o-airline-sample.jsonl"
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
 CITIES = ("Oslo", "Lima", "Kyoto", "Porto", "Quito", "Tunis", "Turin", "Bergen", "Cairo", "Davos")
@@ -102,10 +112,46 @@ def fill(store: TraceStore, count: int, rows: Path) -> float:
     return time.perf_counter() - began
 
 
+RUNS, PLAYBOOKS, ROLLOUTS, LOOKS, TASKS = 200, 50, 20, 300, 60
+
+
+def fill_project(path: Path, sessions: int) -> None:
+    """Runs with their evaluations, playbooks, and rollouts in the middle of their tests."""
+    chance = random.Random(5)
+    bodies = [
+        Playbook(bullets=tuple(Bullet(id=f"b-{n}-{k}", content=f"Rule {k} of {n}.") for k in range(12)))
+        for n in range(PLAYBOOKS)
+    ]
+    books = [Candidate(kind=Kind.PLAYBOOK, body=files.dumps(each)) for each in bodies]
+    with open_store(path) as store:
+        for book in books:
+            store.add_candidate(book)
+        for n in range(RUNS):
+            at, id, book = BASE + timedelta(hours=n), f"run-{n}", books[n % PLAYBOOKS]
+            store.add_run(RunRecord(id=id, kind="train playbook", config={"seed": n, "model": "m"}, started_at=at))
+            pairs = [{"task_id": f"t{k}", "baseline": chance.random(), "candidate": chance.random()} for k in range(TASKS)]
+            report = {"tasks": TASKS, "gain": 0.1, "decided_low": -0.1, "decided_high": 0.3, "pairs": pairs, "looks": 0}
+            store.add_evaluation(
+                EvaluationRecord(
+                    id=f"{id}/e", candidate_id=book.id, baseline_id="base", held_out_id="h", passed=n % 3 == 0, reason="said",
+                    report=report, at=at,
+                )
+            )  # fmt: skip
+            store.mark_run(id, RunState.FINISHED, at + timedelta(minutes=9), {"reason": "it ended"})
+    with open_rollouts(path) as kept:
+        for n in range(ROLLOUTS):
+            rollout = projects.roll_out_in(kept, Slot(SlotKind.CONTEXT, f"agent-{n}", "oslo"), books[n], looks=LOOKS)
+            arms = ("canary", "production", "production")
+            drawn = [Assignment(rollout.id, f"u{k}", arms[k % 3], 2, "drawn", BASE) for k in range(sessions // ROLLOUTS)]
+            for first in range(0, len(drawn), BATCH):
+                kept.assign(drawn[first : first + BATCH])
+
+
 @contextmanager
-def served(store: TraceStore) -> Iterator[str]:
+def served(store: TraceStore, path: Path) -> Iterator[str]:
     bound = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes(store, who="ana")), log_level="warning", lifespan="off"))
+    app = Starlette(routes=routes(store, who="ana", project=ProjectStores(path)))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:
@@ -123,6 +169,10 @@ def addresses(url: str, store: TraceStore, count: int) -> dict[str, list[str]]:
     after = store.page(Query(), limit=50).next
     with urlopen(url + "/traces") as answer:
         poll = re.findall(r'hx-get="(/traces[?]have=\w+)"', answer.read().decode())[0]
+    with urlopen(url + "/playbooks") as answer:
+        playbooks = re.findall(r'href="/playbooks/(\w{16})"', answer.read().decode())
+    with urlopen(url + "/releases") as answer:
+        rollouts = re.findall(r'href="/releases/(\d[\w-]+)"', answer.read().decode())
     ids = [f"trace-{chance.randrange(count)}" for _ in range(40)]
     return {
         "sign in": ["/login"],
@@ -143,9 +193,20 @@ def addresses(url: str, store: TraceStore, count: int) -> dict[str, list[str]]:
         "one of a filter": [f"/traces/{id}?agent=agent-3&min_reward=0.5" for id in ids],
         "sessions": ["/sessions"],
         "one session": [f"/sessions/session-{chance.randrange(count // 4)}" for _ in range(40)],
-        "statistics": [f"/statistics?since=2025-01-01T00:{n // 60:02}:{n % 60:02}" for n in range(1000)],
-        "of a week": [f"/statistics?since=2026-02-01T00:{n // 60:02}:{n % 60:02}&until=2026-02-08" for n in range(1000)],
-        "of an agent": [f"/statistics?agent=agent-{n % 12}&since=2025-01-01T00:00:{n % 60:02}" for n in range(60)],
+        "overview": ["/"],
+        "runs": ["/runs"],
+        "one run": [f"/runs/run-{n}" for n in range(40)],
+        "evaluations": ["/evaluations"],
+        "one evaluation": [f"/evaluations/run-{n}/e?show=all" for n in range(40)],
+        "playbooks": ["/playbooks"],
+        "one playbook": [f"/playbooks/{id}" for id in playbooks],
+        "learning": ["/learn"],
+        "releases": ["/releases"],
+        "one rollout": [f"/releases/{id}" for id in rollouts],
+        "audit": ["/audit"],
+        "performance": [f"/performance?since=2025-01-01T00:{n // 60:02}:{n % 60:02}" for n in range(1000)],
+        "of a week": [f"/performance?since=2026-02-01T00:{n // 60:02}:{n % 60:02}&until=2026-02-08" for n in range(1000)],
+        "of an agent": [f"/performance?agent=agent-{n % 12}&since=2025-01-01T00:00:{n % 60:02}" for n in range(60)],
     }
 
 
@@ -178,7 +239,9 @@ def main() -> None:
         fresh = not path.exists()
         with open_traces(path) as store:
             seconds = fill(store, options.traces, options.rows) if fresh else None
-            with served(store) as url:
+            if fresh:
+                fill_project(path, options.traces)
+            with served(store, path) as url:
                 found = {
                     kind: timed(url, paths, options.times) for kind, paths in addresses(url, store, options.traces).items()
                 }

@@ -180,6 +180,22 @@ def test_what_a_session_asks_when_its_time_is_over_is_not_in_its_evidence_howeve
     assert desk.store.scores("r1", "failed_requests") == {one.unit: 0.0, other.unit: 1.0}
 
 
+def test_the_candidates_sessions_that_a_person_should_read_first_are_found_and_each_arm_is_counted(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.5, PRODUCTION: 0.9})
+    desk.come(30)
+    desk.look()
+    arms = [each.arm for each in desk.store.assignments("r1")]
+    assert desk.store.assigned_by_arm("r1") == {arm: arms.count(arm) for arm in ("canary", PRODUCTION)}
+    scores = desk.store.scores("r1", "success")
+    of_canary = sorted(scores[each.unit] or 0.0 for each in desk.store.assignments("r1") if each.arm == "canary")
+    assert of_canary[0] == 0.0
+    lowest = desk.store.lowest("r1", "success", "canary", limit=5)
+    assert [score for score, _ in lowest] == of_canary[:5]
+    for score, session in lowest:
+        (said,) = session.said[session.calls[0].trace_id]
+        assert said.reward.value == score
+
+
 def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:
     desk = opened(success={"canary": 0.3, PRODUCTION: 0.9})
     found = desk.until_acted(20, most=10)

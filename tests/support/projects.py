@@ -104,8 +104,12 @@ def evidence(number: int, difference: float, wide: float) -> EvidenceRecord:
 
 def roll_out(kept: RolloutStore, looks: int = 3) -> Rollout:
     """A rollout of the new playbook at its first step, with so many looks at what its sessions came to."""
-    slot = Slot(SlotKind.CONTEXT, "desk", "oslo")
-    rollout = Rollout.begin([NEW], slot, nothing(), RolloutPlan(), "passed", _cause("the gate let it pass", 1))
+    return roll_out_in(kept, Slot(SlotKind.CONTEXT, "desk", "oslo"), NEW, looks=looks)
+
+
+def roll_out_in(kept: RolloutStore, slot: Slot, candidate: Candidate, *, looks: int) -> Rollout:
+    """The same of any candidate, anywhere."""
+    rollout = Rollout.begin([candidate], slot, nothing(), RolloutPlan(), "passed", _cause("the gate let it pass", 1))
     kept.start(rollout)
     rollout = rollout.then(EventKind.RAMP, _cause("the first step", 2), rollout.next_shares())
     kept.advance(rollout)

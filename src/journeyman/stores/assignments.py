@@ -77,6 +77,13 @@ class AssignmentStore(OnDatabase):
             rows = [_assignment(row) for row in connection.execute(found.order_by(order).limit(limit))]
         return rows[::-1] if newest else rows
 
+    def assigned_by_arm(self, rollout_id: str) -> Mapping[str, int]:
+        """How many sessions are on each arm, in the order of their names."""
+        table = ASSIGNMENTS
+        found = sa.select(table.c.arm, sa.func.count()).where(table.c.rollout_id == rollout_id).group_by(table.c.arm)
+        with self._database.read() as connection:
+            return dict(map(tuple, connection.execute(found.order_by(table.c.arm))))
+
     # Of gateways on one PostgreSQL.
 
     def clock(self) -> int:

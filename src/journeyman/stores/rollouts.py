@@ -39,6 +39,7 @@ from journeyman.stores.engine import PATIENCE
 from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
+    ASSIGNMENTS,
     AUDIT,
     CANDIDATES,
     EVIDENCE,
@@ -259,6 +260,21 @@ class RolloutStore(AssignmentStore):
         found = sa.select(table.c.unit, table.c.value).where(table.c.rollout_id == rollout_id, table.c.metric == metric)
         with self._database.read() as connection:
             return dict(map(tuple, connection.execute(found.order_by(table.c.seq))))
+
+    def lowest(self, rollout_id: str, metric: str, arm: str, *, limit: int) -> Sequence[tuple[float, ServedSession]]:
+        """The sessions of an arm that entered the test with the lowest scores, lowest first."""
+        scores, on = SESSION_SCORES, ASSIGNMENTS
+        found = (
+            sa.select(scores.c.unit, scores.c.value)
+            .join(on, sa.and_(on.c.rollout_id == scores.c.rollout_id, on.c.unit == scores.c.unit))
+            .where(scores.c.rollout_id == rollout_id, scores.c.metric == metric, scores.c.value.is_not(None), on.c.arm == arm)
+            .order_by(scores.c.value, scores.c.seq.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(found).all()
+            sessions = of_units(connection, rollout_id, [row.unit for row in rows])
+        return [(row.value, sessions[row.unit]) for row in rows if row.unit in sessions]
 
     def evidence(self, rollout_id: str) -> EvidenceRecord | None:
         """The latest."""

@@ -307,7 +307,7 @@ class ListPages:
     """The handlers of these pages."""
 
     def __init__(self, store: TraceStore, frame: PageRenderer) -> None:
-        self._store = store
+        self.store = store
         self._frame = frame
         self._statistics = SharedCache[Statistics]()
         self._agreement = SharedCache[Sequence["LabelAgreement"]]()
@@ -317,7 +317,7 @@ class ListPages:
         typed, problem, query = self._filters(fields)
         page = Page(lines=(), next=None)
         if query is not None:
-            page = self._store.page(query, limit=LINES, after=fields.get("after"))
+            page = self.store.page(query, limit=LINES, after=fields.get("after"))
         version = _version(page)
         if fields.get("have") == version:
             return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -325,7 +325,7 @@ class ListPages:
         if "have" in fields:
             return self._frame.page("rows.html", **values)
         # Of the pages that follow only the rows are taken.
-        counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
+        counted = None if "after" in fields or query is None else self.store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
             "list.html",
@@ -351,19 +351,19 @@ class ListPages:
         )
 
     def _lines(self, query: Query) -> Iterator[str]:
-        found = self._store.traces(query)
+        found = self.store.traces(query)
         while some := list(islice(found, AT_ONCE)):
             yield "".join(jsonl.line(trace) + "\n" for trace in some)
 
     def sessions(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Conversations and visits, the latest first."""
-        found, after = self._store.sessions(limit=LINES, after=fields.get("after"))
+        found, after = self.store.sessions(limit=LINES, after=fields.get("after"))
         return self._frame.page("sessions.html", title="Sessions", sessions=found, next=after)
 
     def session(self, request: Request, fields: Mapping[str, str]) -> Response:
         """One session: its traces in the order in which they began."""
         id = id_of(request.path_params["name"])
-        page = self._store.page(Query(session=id), limit=OF_A_SESSION)
+        page = self.store.page(Query(session=id), limit=OF_A_SESSION)
         if not page.lines:
             raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such session, or no trace of it is left.")
         lines = tuple(reversed(page.lines))
@@ -397,13 +397,13 @@ class ListPages:
 
     def counted(self, query: Query) -> Counted[Statistics]:
         """The statistics of a query, counted now or a short while ago."""
-        return self._statistics.get(query, lambda: self._store.statistics(query))
+        return self._statistics.get(query, lambda: self.store.statistics(query))
 
     def _agreed(self) -> Sequence["LabelAgreement"]:
         # NumPy is for who asks for figures.
         from journeyman.stores.traces.labels import agreed
 
-        return agreed(self._store.labels())
+        return agreed(self.store.labels())
 
     def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
@@ -507,7 +507,7 @@ def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, proje
 def _project_pages(
     project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
 ) -> Iterator[Route]:
-    learned, served = ExperimentPages(project, frame, who), ReleasePages(project, frame, who)
+    learned, served = ExperimentPages(project, frame, who), ReleasePages(project, lists.store, frame, who)
     yield page("/", OverviewPage(project, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)

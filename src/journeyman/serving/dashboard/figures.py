@@ -74,8 +74,7 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
     steps = _steps([group for group in groups if group.name != NO_DAY], every)
     if not steps:
         return []
-    called = next((said for length, said in _CALLED if every % length == timedelta(0)), "minutes")
-    of = f"by {called}" if every in (DAY, HOUR) else f"every {every // timedelta(minutes=1)} minutes"
+    of = f"by {_CALLED[every]}" if every in _CALLED else f"every {every // _MINUTE} minutes"
 
     def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
         return tuple(_point(begin, group, value, write, more, (typed, query, every)) for begin, group in steps)
@@ -105,8 +104,8 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
 
 
 _Of = Callable[[StatisticsGroup], float | None]
-HOUR = timedelta(hours=1)
-_CALLED = ((DAY, "day"), (HOUR, "hour"))
+_MINUTE = timedelta(minutes=1)
+_CALLED = {DAY: "day", 60 * _MINUTE: "hour", _MINUTE: "minute"}
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 

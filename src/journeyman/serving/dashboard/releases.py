@@ -17,6 +17,7 @@ from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
 from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.registry import find_rollout
+from journeyman.stores.traces.base import TraceStore
 
 MOST_LOOKS = 600
 """Points of the band."""
@@ -61,11 +62,27 @@ class MetricRow:
         return "cannot be said yet"
 
 
+_LOWEST = 10
+"""Sessions of a candidate that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRow:
+    """A session that a candidate did badly in."""
+
+    arm: str
+    score: float
+    calls: int
+    trace_id: str
+    """Of its first call."""
+    title: str
+
+
 class ReleasePages:
     """The handlers of these pages."""
 
-    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: str) -> None:
-        self._stores, self._frame, self._who = stores, frame, who
+    def __init__(self, stores: ProjectStores, traces: TraceStore, frame: PageRenderer, who: str) -> None:
+        self._stores, self._traces, self._frame, self._who = stores, traces, frame, who
 
     def releases(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What is in production, since when, and why; and every rollout."""
@@ -91,9 +108,6 @@ class ReleasePages:
         looks = kept.evidence_history(found.id, limit=MOST_LOOKS)
         last = looks[-1] if looks else None
         verdict = verdict_of(found, last)
-        assigned: dict[str, int] = {}
-        for each in kept.assignments(found.id):
-            assigned[each.arm] = assigned.get(each.arm, 0) + 1
         return self._frame.page(
             "rollout.html",
             HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
@@ -104,12 +118,21 @@ class ReleasePages:
             last=last,
             metrics=metric_rows(found, last),
             chart=band(found, looks),
-            assigned=assigned,
+            assigned=kept.assigned_by_arm(found.id),
+            lowest=[row for arm in found.arms for row in self._lowest(found, arm.name)],
             wanted={**found.shares, PRODUCTION: 1 - sum(found.shares.values())},
             buttons=[(kind.value, said) for kind, said in _BUTTONS.items() if _can(found, kind)],
             is_open=bool(self._stores.release_tokens),
             problem=problem,
         )
+
+    def _lowest(self, found: Rollout, arm: str) -> Iterator[LowRow]:
+        """The candidate's sessions that a person should read first."""
+        metric = found.plan.primary.name
+        for score, session in self._stores.rollouts.lowest(found.id, metric, arm, limit=_LOWEST):
+            trace_id = session.calls[0].trace_id
+            line = self._traces.line(trace_id)
+            yield LowRow(arm=arm, score=score, calls=len(session.calls), trace_id=trace_id, title=line.title if line else "")
 
     def act(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Let something happen to a rollout, as the command does; back to its page."""
