@@ -129,8 +129,8 @@ def _serve(
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
         _monitor(store, serving) if serving.monitor and store != MEMORY else nullcontext(),
-        _pages(store, serving.who, tokens, _release_tokens(serving), project.root) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
+        _pages(project, serving, store, tokens, intake) if serving.pages else nullcontext() as pages,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
@@ -248,7 +248,9 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tuple[str, ...], folder: Path) -> "Iterator[App]":
+def _pages(
+    project: Project, serving: ServeSettings, store_url: str, tokens: tuple[str, ...], intake: "Intake | None"
+) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -267,9 +269,15 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tu
             from journeyman.serving.dashboard.layout import Guard
 
             store = opened.enter_context(open_traces(store_url))
-            person = who or settings.person() or "me"
-            project = ProjectStores(store_url, release_tokens=release_tokens, folder=folder)
-            return application(routes(store, who=person, guard=Guard(tokens), project=project))
+            stores = ProjectStores(
+                store_url,
+                release_tokens=_release_tokens(serving),
+                folder=project.root,
+                alerts=project.settings.alerts,
+                health=intake.health if intake is not None else None,
+            )
+            who = serving.who or settings.person() or "me"
+            return application(routes(store, who=who, guard=Guard(tokens), project=stores))
 
         yield when_asked(pages)
 

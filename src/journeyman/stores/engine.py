@@ -445,6 +445,13 @@ def _is_away(error: sa.exc.SQLAlchemyError) -> bool:
 class OnDatabase:
     """What a store on a database is made of."""
 
+    def size(self) -> int:
+        """Bytes that the database takes."""
+        sqlite = "select page_count * page_size from pragma_page_count(), pragma_page_size()"
+        asked = sqlite if self._database.dialect == "sqlite" else "select pg_database_size(current_database())"
+        with self._database.read() as connection:
+            return int(connection.execute(sa.text(asked)).scalar_one())
+
     def __init__(self, url: str, *, make: bool = True, patience: float = PATIENCE) -> None:
         """As `Database` is opened."""
         self._database = Database(url, make=make, patience=patience)

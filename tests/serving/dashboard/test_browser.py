@@ -68,9 +68,9 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
-LEARNED = ("/", "/learn", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
-           f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases", "/releases/context:desk%2Foslo",
-           "/audit", "/nothing")  # fmt: skip
+LEARNED = ("/", "/learn", "/alerts", "/system", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}",
+           "/evaluations", f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases",
+           "/releases/context:desk%2Foslo", "/audit", "/nothing")  # fmt: skip
 
 
 @pytest.fixture

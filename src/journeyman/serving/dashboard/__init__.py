@@ -24,6 +24,7 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
+from journeyman.serving.dashboard.alerts import AlertPages
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
 from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time
 from journeyman.serving.dashboard.layout import (
@@ -522,6 +523,10 @@ def _project_pages(
     yield page("/releases/move", served.act, "POST")
     yield page("/releases/{name:path}", served.rollout)
     yield page("/audit", served.audit)
+    watched = AlertPages(project, frame, who)
+    yield page("/alerts", watched.alerts)
+    yield page("/alerts", watched.act, "POST")
+    yield page("/system", watched.system)
 
 
 def _no_page(request: Request, fields: Mapping[str, str]) -> Response:

@@ -19,6 +19,7 @@ from journeyman.core.errors import InputError, JourneymanError, PlaybookError
 from journeyman.core.evaluation import Pair
 from journeyman.core.format import value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
+from journeyman.experiments.settings import AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
@@ -27,6 +28,8 @@ from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry,
 
 if TYPE_CHECKING:
     from journeyman.core.rollout import Rollout
+    from journeyman.serving.ingest.base import Health
+    from journeyman.stores.alerts import AlertStore
     from journeyman.stores.rollouts import RolloutStore
 
 NOT_ADMITTED = "Only who has the token of serve.release_token_env may change what is released or shown."
@@ -40,13 +43,23 @@ _Found = TypeVar("_Found")
 class ProjectStores:
     """What a store knows beside traces, opened when a page first asks for it. Each is used by several threads."""
 
-    def __init__(self, url: str | Path, *, release_tokens: Sequence[str] = (), folder: Path = Path()) -> None:
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        release_tokens: Sequence[str] = (),
+        folder: Path = Path(),
+        alerts: AlertSettings | None = None,
+        health: "Callable[[], Health] | None" = None,
+    ) -> None:
         """
         Args:
             release_tokens: Who has one may change on a page what is released or shown; without any, nobody may there.
             folder: Of the project, where the paths that its runs wrote begin.
+            health: How the way into the store is, where this process records.
         """
         self._url, self._folder = url, folder
+        self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
 
     def admits(self, fields: Mapping[str, str]) -> bool:
@@ -71,6 +84,12 @@ class ProjectStores:
 
         return open_rollouts(self._url)
 
+    @cached_property
+    def alerts(self) -> "AlertStore":
+        from journeyman.stores.alerts import open_alerts
+
+        return open_alerts(self._url)
+
     def counts(self) -> Mapping[str, int]:
         """How many there are behind each address."""
         registry = self.registry
@@ -79,6 +98,7 @@ class ProjectStores:
             "/evaluations": registry.count("evaluations"),
             "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
             "/releases": len(self.rollouts.live().rollouts),
+            "/alerts": len(self.alerts.firing()),
         }
 
 

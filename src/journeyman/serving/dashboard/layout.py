@@ -357,7 +357,7 @@ _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-T
 
 
 WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/performance", "Performance"))),)
-OVERVIEW = (("", (("/", "Overview"),)),)
+OVERVIEW = (("", (("/", "Overview"), ("/alerts", "Alerts"), ("/system", "System"))),)
 PROJECT = (
     ("Learn", (("/learn", "Learning"), ("/runs", "Runs"), ("/evaluations", "Evaluations"))),
     ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
