@@ -156,6 +156,7 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
         per_minute=serving.feedback_per_minute,
         clean=cleaner(record),
+        scheme=project.settings.labels.scheme,
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -163,6 +163,7 @@ def corrected_answer(rewards: Iterable[Reward]) -> Reward | None:
     return next((said[-1] for said in by if said), None)
 
 
+_METRIC = re.compile(r"\w[\w .-]{0,59}")
 SCORE = "score"
 """The metric of a number from 0 to 1 that is no success."""
 
@@ -177,10 +178,45 @@ class LabelScheme:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By metric, the names of which one is said."""
 
+    @classmethod
+    def parse(cls, scales: Iterable[str], categories: Iterable[str]) -> "LabelScheme":
+        """From `helpful:1..5` and `topic:refund,delivery`.
+
+        Raises:
+            InputError: One is not written so, or has the name of a metric that means something already.
+        """
+        ranges: dict[str, tuple[float, float]] = {}
+        names: dict[str, tuple[str, ...]] = {}
+        for each in scales:
+            metric, _, told = each.partition(":")
+            found = _RANGE.fullmatch(told.strip())
+            if found is None or not float(found[1]) < float(found[2]):
+                raise InputError(f"{each!r} is no scale; write helpful:1..5, the least and the largest number")
+            ranges[metric.strip()] = float(found[1]), float(found[2])
+        for each in categories:
+            metric, _, told = each.partition(":")
+            names[metric.strip()] = tuple(filter(None, map(str.strip, told.split(","))))
+            if len(names[metric.strip()]) < 2:
+                raise InputError(f"{each!r} has no names to choose from; write topic:refund,delivery")
+        for metric in (*ranges, *names):
+            if (
+                not _METRIC.fullmatch(metric)
+                or metric in (SUCCESS, ANSWER, "answer", NOTE)
+                or (metric in ranges and metric in names)
+            ):
+                raise InputError(
+                    f"{metric!r} cannot be the name of a scale or of categories; take another, of letters and digits"
+                )
+        return cls(scales=ranges, categories=names)
+
     @property
     def all_scales(self) -> Mapping[str, tuple[float, float]]:
         """With the one that every project has."""
         return {SCORE: (0.0, 1.0), **self.scales}
+
+    def cleaned(self, word: Feedback, clean: Callable[[str], str]) -> Feedback:
+        """The word without what must not be kept of its text. The names of categories are the project's own."""
+        return replace(word, text=clean(word.text)) if word.text and word.metric not in self.categories else word
 
     def placed(self, word: Feedback, where: str) -> Feedback:
         """The word, with the scale that its number is on.

@@ -1,9 +1,7 @@
 """What was said of traces after they came in, and what of it holds."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from itertools import combinations
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +12,7 @@ from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
-from journeyman.stores.traces.base import AUTO, RECORDER, Label
+from journeyman.stores.traces.base import RECORDER, Label
 from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 Row = sa.Row[Any]
@@ -222,20 +220,6 @@ def own_rewards(connection: sa.Connection, traces: Collection[int]) -> dict[int,
     return {seq: codec.own_rewards(codec.unpack(body)) for seq, body in connection.execute(headers)}
 
 
-# What each says of which traces, and how far people who labelled the same ones agree.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelAgreement:
-    """Of two people on what both labelled."""
-
-    people: tuple[str, str]
-    traces: int
-    agreed: int
-    kappa: float | None
-    """Cohen's; `None` when both always said the same one thing."""
-
-
 def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
     """The word of each on each trace, by who and trace: the latest, where it was not taken back. Labels come oldest first."""
     found: dict[str, dict[str, bool]] = {}
@@ -245,20 +229,3 @@ def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
         else:
             found.setdefault(label.who, {})[label.trace_id] = label.good
     return found
-
-
-def agreed(labels: Iterable[Label]) -> Sequence[LabelAgreement]:
-    """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
-    # Whoever only lists traces need not wait for numpy.
-    from journeyman.stats import cohens_kappa
-
-    words = said(labels)
-    words.pop(AUTO, None)
-    found = []
-    for one, other in combinations(sorted(words), 2):
-        both = sorted(words[one].keys() & words[other].keys())
-        first, second = [words[one][id] for id in both], [words[other][id] for id in both]
-        if both:
-            same = sum(map(bool.__eq__, first, second))
-            found.append(LabelAgreement(people=(one, other), traces=len(both), agreed=same, kappa=cohens_kappa(first, second)))
-    return sorted(found, key=lambda each: -each.traces)
