@@ -126,10 +126,11 @@ def _serve(
         check=AnswerCheck(serving.escalate) if serving.escalate else None,
         feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
+    told = replace(project.settings, serve=serving, record=record)
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
-        _pages(store, serving.who, tokens, _release_tokens(serving)) if serving.pages else nullcontext() as pages,
+        _pages(store, told, tokens, _release_tokens(serving)) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
@@ -249,7 +250,7 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tuple[str, ...]) -> "Iterator[App]":
+def _pages(store_url: str, told: Settings, tokens: tuple[str, ...], release_tokens: tuple[str, ...]) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -266,11 +267,13 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...], release_tokens: tu
             from journeyman.serving.dashboard import routes
             from journeyman.serving.dashboard.experiments import ProjectStores
             from journeyman.serving.dashboard.layout import Guard
+            from journeyman.serving.dashboard.trace_page import LabelRules
 
             store = opened.enter_context(open_traces(store_url))
-            person = who or settings.person() or "me"
+            person = told.serve.who or settings.person() or "me"
+            labels = LabelRules(scheme=told.labels.scheme, clean=cleaner(told.record))
             project = ProjectStores(store_url, release_tokens=release_tokens)
-            return application(routes(store, who=person, guard=Guard(tokens), project=project))
+            return application(routes(store, who=person, guard=Guard(tokens), project=project, labels=labels))
 
         yield when_asked(pages)
 

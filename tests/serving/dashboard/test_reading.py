@@ -4,7 +4,7 @@ from typing import Any
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.serving.dashboard import read, worth
+from journeyman.serving.dashboard.trace_page import read, worth
 from journeyman.serving.dashboard.figures import by_day, of_day
 from journeyman.stores.traces.base import Given, Query, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated

@@ -80,7 +80,7 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
         if label is not None:
             row = {**told, "good": label[0], "who": label[1], "probability": None}
             labels[tuple(row.values())] = row
-        by = f"{_FEEDBACK}{f' of {word.rater}' if word.rater else ''} ({word.source})"
+        by = f"{FEEDBACK_OF}{f' of {word.rater}' if word.rater else ''} ({word.source})"
         row = {**told, "name": reward.name, "value": reward.value, "evidence": reward.evidence, "by": by}
         row["weight"] = reward.weight if label is None else 0.0
         if label is not None and not word.text and word.value in (0, 1, None):
@@ -101,7 +101,7 @@ def _was_graded(connection: sa.Connection, row: Mapping[str, object], coming: It
     return any(same.items() <= each.items() for each in coming) or bool(connection.scalar(sa.select(found)))
 
 
-_FEEDBACK = "feedback"
+FEEDBACK_OF = "feedback"
 """How what computed a reward begins where somebody said it."""
 
 
@@ -174,7 +174,7 @@ def given_rows(connection: sa.Connection, traces: Collection[int]) -> dict[int, 
     rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
     for row in rows:
         latest = found.setdefault(row.trace, {})
-        key = row.name, row.by if row.by.startswith(_FEEDBACK) else ""
+        key = row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
         latest.pop(key, None)
         latest[key] = row
     return {seq: [row for row in latest.values() if not _takes_back(row)] for seq, latest in found.items()}
@@ -182,7 +182,7 @@ def given_rows(connection: sa.Connection, traces: Collection[int]) -> dict[int, 
 
 def _takes_back(row: Row) -> bool:
     """Whoever says something says a number or a text."""
-    return bool(row.by.startswith(_FEEDBACK) and row.value is None and not row.evidence)
+    return bool(row.by.startswith(FEEDBACK_OF) and row.value is None and not row.evidence)
 
 
 def reward_of(row: Row) -> Reward:
