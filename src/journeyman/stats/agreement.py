@@ -36,8 +36,8 @@ def kappa_interval(one: Sequence[bool], other: Sequence[bool]) -> tuple[float, f
     A percentile bootstrap over the things that both judged (B. Efron, Annals of Statistics 7, 1979), with half a thing added on
     which they agree, shared among all that is said, and half a one on which they do not, as Agresti and Min do for matched
     proportions: a handful on which two always agreed must not be taken for proof, and what was not drawn cannot be resampled.
-    Simulated coverage of the 95 % interval is 0.90 and more from 10 things on. The same judgements give the same interval, in
-    whatever order they come.
+    Simulated coverage of the 95 % interval is 0.87 to 1.00 for 10 to 200 things; where one word is rare it is wide. The same
+    judgements give the same interval, in whatever order they come.
     """
     if cohens_kappa(one, other) is None:
         return None

@@ -330,8 +330,6 @@ STEPS = 200
 """Shown at first."""
 CHARACTERS = 6_000
 """Of one text, shown at first."""
-LONGEST = 20_000
-"""Characters of an answer that are offered to be corrected."""
 GONE = "There is no such trace, or it was pruned."
 _WORDS = {"yes": True, "no": False, "clear": None}
 _SAYS = {True: "yes", False: "no", None: "clear"}
@@ -380,8 +378,10 @@ class TracePage:
         """What was said of a trace, and what whoever looks said themselves."""
         line, labels = self._store.line(trace.id), self._store.labels(trace.id)
         good, by = (line.label, line.labelled_by) if line is not None else (None, None)
-        asked = [(TargetKind.TRACE, trace.id), (TargetKind.REQUEST, trace.id)]
-        words = self._store.feedback_of([*asked, *((TargetKind.REQUEST, call.id) for call in trace.calls if call.id)])
+        # Elsewhere the ids of calls are their recorder's, and may be in other traces, too.
+        requests = {trace.id, *(call.id for call in trace.calls if call.id)} if trace.source == "gateway" else ()
+        targets = [(TargetKind.TRACE, trace.id), *((TargetKind.REQUEST, each) for each in requests)]
+        words = self._store.feedback_of(targets)
         found = opinions(labels, words, rater=rater, holds=by)
         people = [each for each in found if each.good is not None and each.source is Source.PERSON]
         own = {each.metric: each for each in words if each.source is Source.PERSON and each.rater == rater}
@@ -397,7 +397,6 @@ class TracePage:
             "scales": self._rules.scheme.all_scales,
             "categories": self._rules.scheme.categories,
             "correction": correction(trace),
-            "answer": own[ANSWER].text if ANSWER in own else answer_of(trace)[:LONGEST],
         }
 
     def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -55,6 +55,9 @@ function write(selector) {
   const fold = $("#say"), field = fold && $(selector, fold);
   if (!field) return;
   fold.open = true;
+  // What was answered is there to be mended, where all of it stands on the page.
+  const last = all(".talk .said.assistant .long").at(-1);
+  if (field.id === "say-answer" && !field.value && last && !$("a.more", last)) field.value = $("pre", last).textContent;
   field.focus();
   field.scrollIntoView({ block: "center" });
 }
