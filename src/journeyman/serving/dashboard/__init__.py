@@ -41,7 +41,7 @@ from journeyman.serving.dashboard.layout import (
 )
 from journeyman.serving.dashboard.overview import OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
-from journeyman.serving.dashboard.trace_page import LabelRules, TracePage
+from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
 from journeyman.stores.traces.base import (
     Page,
     Query,
@@ -70,9 +70,10 @@ COUNTED = 1_000
 class ListPages:
     """The handlers of these pages."""
 
-    def __init__(self, store: TraceStore, frame: PageRenderer) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
         self._store = store
         self._frame = frame
+        self._who = who
         self._statistics = SharedCache[Statistics]()
         self._agreement = SharedCache[Sequence["LabelAgreement"]]()
 
@@ -85,7 +86,7 @@ class ListPages:
         version = _version(page)
         if fields.get("have") == version:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        values = {"typed": typed, "page": page, "version": version}
+        values = {"typed": typed, "page": page, "version": version, "rater": rater_of(request, self._who)}
         if "have" in fields:
             return self._frame.page("rows.html", **values)
         # Of the pages that follow only the rows are taken.
@@ -138,6 +139,7 @@ class ListPages:
             lines=lines,
             more=page.next is not None,
             typed={"session": id},
+            rater=rater_of(request, self._who),
         )
 
     def statistics(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -233,7 +235,7 @@ def routes(
     """
     door = guard or Guard()
     frame = PageRenderer(door, who, project=project is not None)
-    lists, one = ListPages(store, frame), TracePage(store, frame, who, labels)
+    lists, one = ListPages(store, frame, who), TracePage(store, frame, who, labels)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)

@@ -425,7 +425,7 @@ class TracePage:
             return RedirectResponse(back, status_code=HTTPStatus.SEE_OTHER)
         view, line = fields.get("view", ""), self._store.line(id)
         trace = self._store.get(id) if view == "trace" else None
-        values: dict[str, Any] = {"id": id, "good": None, "by": None}
+        values: dict[str, Any] = {"id": id, "good": None, "by": None, "rater": rater}
         if line is not None:
             values |= {"good": line.label, "by": line.labelled_by}
         if trace is not None:
