@@ -253,7 +253,9 @@ def test_a_label_is_a_word_of_feedback_and_outlives_the_trace_that_is_told_anew(
     ]  # fmt: skip
     store.label("t1", None, who="ground-truth", at=NOON + timedelta(minutes=1))
     assert said(store) == (True, "ada")
-    assert store.said_by_people() == [words[0]]
+    score = word(value=0.5, metric="score", source=Source.PERSON, rater="ada")
+    store.add_feedback([score, replace(score, id="another", source=Source.USER)], now=NOON)
+    assert store.ratings_by_people() == [score]
 
 
 def test_a_label_from_before_it_was_feedback_holds_as_it_did(store: Both) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from journeyman.core.errors import Unkeepable
-from journeyman.core.feedback import Feedback, TargetKind, latest
+from journeyman.core.feedback import ANSWER, NOTE, SUCCESS, Feedback, TargetKind, latest
 from journeyman.core.reward import Source
 from journeyman.stores.base import utc
 from journeyman.stores.engine import OnDatabase
@@ -118,10 +118,14 @@ class FeedbackStore(OnDatabase):
         words = map(labels.word_of, sorted(rows, key=lambda row: (row.at, row.seq)))
         return list(words) if whole else latest(words)
 
-    def said_by_people(self) -> Sequence[Feedback]:
-        """What counts of what people with a name said of traces, oldest first."""
+    def ratings_by_people(self) -> Sequence[Feedback]:
+        """What counts of the numbers and names that people with a name gave traces, oldest first: no labels, notes, answers."""
         table = FEEDBACK
-        theirs = (table.c.source == Source.PERSON.value, table.c.target_kind == TargetKind.TRACE.value)
+        theirs = (
+            table.c.source == Source.PERSON.value,
+            table.c.target_kind == TargetKind.TRACE.value,
+            table.c.metric.not_in([SUCCESS, ANSWER, NOTE]),
+        )
         with self._database.read() as connection:
             rows = connection.execute(sa.select(table).where(*theirs).order_by(table.c.at, table.c.seq))
             return latest(map(labels.word_of, rows))

@@ -169,7 +169,7 @@ class ListPages:
         # NumPy is for who asks for figures.
         from journeyman.stores.traces.agreement import agreed
 
-        return agreed(self._store.labels(), self._store.said_by_people())
+        return agreed(self._store.labels(), self._store.ratings_by_people())
 
     def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from journeyman.core.feedback import ANSWER, NOTE, SUCCESS, Feedback
+from journeyman.core.feedback import SUCCESS, Feedback
 from journeyman.core.reward import Source, source_of
 from journeyman.stores.traces.base import RECORDER, Label
 from journeyman.stores.traces.labels import said
@@ -57,7 +57,7 @@ def agreed(labels: Iterable[Label], words: Iterable[Feedback]) -> Sequence[Label
 
     Args:
         labels: Oldest first.
-        words: What people said that counts; of it that which is no label.
+        words: Numbers and names that people gave, of those that count.
     """
     by_trace: defaultdict[str, defaultdict[str, dict[str, Value]]] = defaultdict(lambda: defaultdict(dict))
     people = {who: each for who, each in said(labels).items() if source_of(who) is Source.PERSON and who != RECORDER}
@@ -67,7 +67,7 @@ def agreed(labels: Iterable[Label], words: Iterable[Feedback]) -> Sequence[Label
     spans: dict[str, float] = {}
     for word in words:
         told: Value | None = word.value if word.value is not None else word.text
-        if word.metric not in (SUCCESS, ANSWER, NOTE) and told is not None:
+        if told is not None:
             by_trace[word.metric][word.target][word.rater or "person"] = told
             if word.value is not None:
                 low, high = word.scale

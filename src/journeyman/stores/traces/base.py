@@ -289,8 +289,8 @@ class TraceStore(Protocol):
     def feedback_of(self, targets: Iterable[tuple[TargetKind, str]], *, whole: bool = False) -> Sequence[Feedback]:
         """As `stores.feedback` finds it."""
 
-    def said_by_people(self) -> Sequence[Feedback]:
-        """What counts of what people with a name said of traces, oldest first."""
+    def ratings_by_people(self) -> Sequence[Feedback]:
+        """What counts of the numbers and names that people with a name gave traces, oldest first: no labels, notes, answers."""
 
     def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[TraceSummary]:
         """Traces without a person's label, newest first."""
