@@ -22,6 +22,7 @@ from journeyman.stats import (
     students_quantile,
     without_choice,
 )
+from journeyman.stats.agreement import alpha_interval, kappa_interval, krippendorffs_alpha
 
 differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
 
@@ -282,3 +283,46 @@ def test_a_gain_is_shrunk_down_to_nothing_and_a_loss_not_at_all() -> None:
     assert without_choice([1.0, -1.0, 1.0, -1.0, 1.0], 50) == 0.0
     assert without_choice([-1.0, 0.0, 1.0, -1.0], 10) == -0.25
     assert without_choice([1.0, 0.0], 1) == 0.5
+
+
+RELIABILITY = {
+    "a": "123321412...",
+    "b": "1233224125.3",
+    "c": ".3332342251.",
+    "d": "12332441251.",
+}
+"""Four observers of twelve units, with gaps: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), C."""
+
+
+def test_agreement_of_several_is_the_textbooks() -> None:
+    units = [{who: int(said[at]) for who, said in RELIABILITY.items() if said[at] != "."} for at in range(12)]
+    assert krippendorffs_alpha(units) == pytest.approx(0.743, abs=5e-4)
+    assert krippendorffs_alpha(units, span=4) == pytest.approx(0.849, abs=5e-4)
+    low, high = alpha_interval(units) or (1.0, 0.0)
+    assert -1 <= low < 0.743 < high <= 1
+    assert alpha_interval(units[::-1]) == (low, high)
+
+
+def test_agreement_of_several_is_not_known_where_nobody_differs_and_of_things_that_one_alone_judged() -> None:
+    assert (
+        krippendorffs_alpha([]) is krippendorffs_alpha([{"a": True}] * 9) is krippendorffs_alpha([{"a": 1, "b": 1}] * 9) is None
+    )
+    assert alpha_interval([]) is alpha_interval([{"a": 0.5, "b": 0.5}] * 9, span=1) is kappa_interval([True], [True]) is None
+
+
+def test_a_handful_on_which_two_always_agreed_is_no_proof() -> None:
+    judged = [True, False] * 5
+    low, high = kappa_interval(judged, judged) or (1.0, 0.0)
+    assert low < 0.6
+    assert high == pytest.approx(1.0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=10, max_size=40))
+def test_an_interval_of_agreement_lies_within_its_bounds_and_holds_the_estimate(pairs: list[tuple[bool, bool]]) -> None:
+    one, other = [a for a, _ in pairs], [b for _, b in pairs]
+    found, interval = cohens_kappa(one, other), kappa_interval(one, other)
+    assert (found is None) is (interval is None)
+    if found is not None and interval is not None:
+        assert -1 <= interval[0] <= interval[1] <= 1
+        assert interval[0] <= found + 0.1
+        assert found - 0.1 <= interval[1]

@@ -160,3 +160,42 @@ def test_the_audit_shows_who_moved_which_share_and_why_and_finds_what_was_change
     assert "audit row 2" in result(capsys, "audit", "--verify", code=1)["problem"]
     assert main(["audit", "--verify"]) == 1
     assert "was changed after it was written" in capsys.readouterr().out
+
+
+def test_an_answer_a_note_and_what_is_taken_back_are_words_like_any_other(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["feedback", "t1", "--answer", "Hello, Ada"]) == 0
+    assert main(["feedback", "t1", "--note", "ask the desk", "--rater", "bo"]) == 0
+    assert main(["feedback", "t1", "--value", "1"]) == 0
+    told = [(each.metric, each.text, each.value, each.rater) for each in said(store, TargetKind.TRACE, "t1")]
+    assert told == [
+        ("correct_answer", "Hello, Ada", None, "ada"), ("note", "ask the desk", None, "bo"), ("success", None, 1.0, "ada")
+    ]  # fmt: skip
+    assert main(["feedback", "t1", "--clear"]) == 0
+    assert "taken back: success of the trace t1" in capsys.readouterr().err
+    assert label(store) == (None, None)
+    assert main(["feedback", "t1", "--metric", "answer", "--clear"]) == 0
+    assert [each.metric for each in said(store, TargetKind.TRACE, "t1")] == ["note"]
+    assert "stand alone" in refused(capsys, "t1", "--answer", "a", "--value", "1")
+    assert "stand alone" in refused(capsys, "t1", "--answer", "a", "--note", "b")
+    assert "clear takes back" in refused(capsys, "t1", "--clear", "--value", "1")
+
+
+def test_scales_and_categories_of_the_project_hold_for_the_command_and_its_files(
+    store: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Path("journeyman.toml").write_text('[labels]\nscales = ["helpful:1..5"]\ncategories = ["topic:refund,delivery"]\n')
+    assert "helpful is a number from 1 to 5" in refused(capsys, "t1", "--metric", "helpful", "--value", "7")
+    assert "topic is one of refund, delivery" in refused(capsys, "t1", "--metric", "topic", "--value", "weather")
+    rows = tmp_path / "said.csv"
+    rows.write_text("trace,metric,value,clear\nt1,helpful,5,\nt1,topic,delivery,\nt1,success,,true\n")
+    assert main(["feedback", "--file", str(rows)]) == 0
+    assert [(each.metric, each.reward.value) for each in said(store, TargetKind.TRACE, "t1")] == [
+        ("helpful", 1.0),
+        ("topic", None),
+    ]
+    rows.write_text("trace,metric,value\nt1,helpful,4\nt1,topic,weather\n")
+    assert "said.csv:3: topic is one of" in refused(capsys, "--file", str(rows))
+    Path("journeyman.toml").write_text('[labels]\nscales = ["helpful"]\n')
+    assert "'helpful' is no scale" in refused(capsys, "t1", "--value", "1")

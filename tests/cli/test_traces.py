@@ -211,8 +211,15 @@ def test_two_people_are_told_how_far_they_agree(run: Told) -> None:
         for id, word in zip(("aa11", "aa22", "bb33"), words.split(), strict=True):
             run("label", id, word, "--who", who)
     told = run.json("label", "--agreement")["agreement"]
-    assert told == [{"people": ["ada", "bo"], "traces": 3, "agreed": 2, "kappa": pytest.approx(0.4)}]
-    assert "0.40" in run("stats", "--agreement")
+    (both,) = told
+    assert (both["people"], both["traces"], both["agreed"], both["value"]) == (["ada", "bo"], 3, 2, None)
+    assert both["sentence"] == "too few to say: 3 judged by several, 10 are needed"
+    assert both["apart"] == ["bb33"]
+    said = run("stats", "--agreement")
+    assert "too few to say" in said
+    assert "0.40" not in said
+    run("label", "--agreement")
+    assert "They differ on 1 trace: bb33" in run.err
 
 
 def test_labels_are_read_from_lines_where_there_is_no_terminal(run: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import Unkeepable
-from journeyman.core.feedback import ANSWER, SUCCESS, Feedback, TargetKind
+from journeyman.core.feedback import ANSWER, NOTE, SUCCESS, Feedback, TargetKind
 from journeyman.core.reward import Source
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.stores.sql import SqlTraces
+from journeyman.stores.traces import labels
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -237,3 +238,91 @@ def test_many_words_are_kept_at_once_and_told_on_the_way(tmp_path: Path) -> None
         assert len(store.add_feedback(many, now=NOON, told=told.append)) == 1200
         assert told == [500, 1000, 1200]
         assert len(store.feedback_of((TargetKind.SESSION, f"s{number}") for number in range(1200))) == 1200
+
+
+def test_a_label_is_a_word_of_feedback_and_outlives_the_trace_that_is_told_anew(store: Both) -> None:
+    store.add([served()])
+    store.label("t1", True, who="ada", at=NOON)
+    store.label("t1", True, who="ada", at=NOON)
+    store.label("t1", False, who="ground-truth", at=NOON)
+    store.label("t1", False, who="auto-labeler", at=NOON, probability=0.9)
+    words = store.feedback_of([(TargetKind.TRACE, "t1")])
+    assert [(each.source, each.rater, each.value) for each in words] == [(Source.PERSON, "ada", 1.0), (Source.TRUTH, None, 0.0)]
+    assert [(label.who, label.good) for label in store.labels("t1")] == [
+        ("ada", True), ("ground-truth", False), ("auto-labeler", False)
+    ]  # fmt: skip
+    store.label("t1", None, who="ground-truth", at=NOON + timedelta(minutes=1))
+    assert said(store) == (True, "ada")
+    score = word(value=0.5, metric="score", source=Source.PERSON, rater="ada")
+    store.add_feedback([score, replace(score, id="another", source=Source.USER)], now=NOON)
+    assert store.ratings_by_people() == [score]
+
+
+def test_a_label_from_before_it_was_feedback_holds_as_it_did(store: Both) -> None:
+    store.add([served()])
+    with store._database.write() as connection:
+        labels.add_label(connection, "t1", {"good": False, "who": "ada", "at": NOON, "probability": None})
+    assert said(store) == (False, "ada")
+    store.label("t1", True, who="bo", at=NOON + timedelta(minutes=1))
+    assert said(store) == (True, "bo")
+    store.label("t1", None, who="bo", at=NOON + timedelta(minutes=2))
+    assert said(store) == (False, "ada")
+    store.label("t1", None, who="ada", at=NOON + timedelta(minutes=3))
+    assert said(store) == (None, None)
+
+
+@pytest.mark.parametrize("first", ["feedback", "trace"])
+def test_of_several_raters_each_ones_last_word_holds_until_it_is_taken_back(store: Both, first: str) -> None:
+    def says(rater: str, text: str | None, minutes: int) -> Feedback:
+        return word(value=None, text=text, metric=ANSWER, source=Source.PERSON, rater=rater, minutes=minutes)
+
+    words = [says("ada", "A", 1), says("bo", "B", 2), says("bo", "C", 3), says("cy", "D", 4), says("cy", None, 5)]
+    if first == "trace":
+        store.add([served()])
+    store.add_feedback(words, now=NOON)
+    store.add([served()])
+    assert corrections(store) == ["A", "C"]
+    store.add_feedback([says("bo", None, 6)], now=NOON)
+    assert corrections(store) == ["A"]
+    assert [each.text for each in store.feedback_of([(TargetKind.TRACE, "t1")])] == ["A"]
+    assert len(store.feedback_of([(TargetKind.TRACE, "t1")], whole=True)) == 6
+
+
+def corrections(store: Both) -> list[str]:
+    trace = store.get("t1")
+    assert trace is not None
+    return [each.evidence for each in trace.rewards]
+
+
+def test_what_stood_beside_a_label_goes_when_the_label_is_said_anew(store: Both) -> None:
+    mine: dict[str, Any] = {"rater": "ada", "source": Source.PERSON}
+    store.add([served()])
+    store.add_feedback([word(value=0.7, text="nearly", **mine)], now=NOON)
+    assert (said(store), corrections(store)) == ((False, "ada"), ["nearly"])
+    store.label("t1", True, who="ada", at=NOON + timedelta(minutes=1))
+    assert (said(store), corrections(store)) == ((True, "ada"), [])
+
+
+def test_a_note_is_kept_and_found_and_is_no_reward(store: Both) -> None:
+    note = word(value=None, text="ask the desk", metric=NOTE, source=Source.PERSON, rater="ada")
+    store.add([served()])
+    assert store.add_feedback([note], now=NOON) == [True]
+    store.add([served("t1", "r2")])
+    assert store.feedback_of([(TargetKind.TRACE, "t1")]) == [note]
+    assert (list(store.rewards("t1")), corrections(store)) == ([], [])
+
+
+def test_the_evidence_of_a_rollout_counts_the_last_word_of_each_and_nothing_that_was_taken_back(store: Both) -> None:
+    raw = {"release": [{"rollout": "ro", "unit": "u", "arm": "canary"}]}
+    steps = (ModelCall(id="t1", model="m", prompt="p", reply="r", raw=raw, started_at=NOON),)
+    store.add([replace(served(), steps=steps)])
+    ada: dict[str, Any] = {"rater": "ada", "source": Source.PERSON}
+    store.add_feedback([word(value=value, metric="score", minutes=at, **ada) for at, value in enumerate((0.2, 0.8))], now=NOON)
+    session = {"kind": TargetKind.SESSION, **ada}
+    store.add_feedback([word("visit", value, minutes=at, **session) for at, value in enumerate((0.0, 1.0))], now=NOON)
+    store.label("t1", True, who="bo", at=NOON)
+    store.add_feedback([word(value=None, metric="score", minutes=1, rater="bo", source=Source.PERSON)], now=NOON)
+    (opinions,) = store.served_sessions("ro", ["u"])["u"].said.values()
+    assert sorted((each.reward.name, each.reward.value) for each in opinions) == [
+        ("bo", 1.0), ("score (person)", 0.8), ("success (person)", 1.0)
+    ]  # fmt: skip

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.core.feedback import ANSWER, Feedback, TargetKind, latest, read_feedback
-from journeyman.core.reward import Source, source_named
+from journeyman.core.feedback import ANSWER, Feedback, LabelScheme, TargetKind, corrected_answer, latest, read_feedback
+from journeyman.core.reward import Reward, Source, source_named
 
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
@@ -97,7 +97,7 @@ anything = st.recursive(
     max_leaves=4,
 )
 keys = st.sampled_from(
-    ["id", "request", "trace", "task", "session", "metric", "value", "text", "source", "rater", "tags", "at"]
+    ["id", "request", "trace", "task", "session", "metric", "value", "text", "source", "rater", "tags", "at", "clear"]
 )
 
 
@@ -118,3 +118,71 @@ def test_the_last_word_of_one_rater_on_one_thing_counts_at_its_place() -> None:
     )  # fmt: skip
     assert latest([first, second, third]) == [second, third]
     assert read(value=1, at=(NOW + timedelta(minutes=4)).isoformat()).at == NOW + timedelta(minutes=4)
+
+
+def test_what_is_taken_back_is_a_word_that_counts_for_nothing() -> None:
+    said, back = read(value=1, source="person", rater="ada"), read(clear=True, source="person", rater="ada")
+    assert (said.is_taken_back, back.is_taken_back, back.label, back.reward.weight) == (False, True, (None, "ada"), 0)
+    assert latest([said, back]) == []
+    assert latest([back, said]) == [said]
+    assert read_feedback(back.as_json(), "feedback", id="made", now=None) == back
+    for told in ({"clear": True, "value": 1}, {"clear": "yes"}, {"clear": False}):
+        with pytest.raises(InputError, match=r"clear|value is missing"):
+            read(**told)
+
+
+SCHEME = LabelScheme.parse(["helpful:1..5"], ["topic: refund, delivery"])
+
+
+def test_a_number_on_a_scale_is_worth_its_place_on_it() -> None:
+    word = SCHEME.placed(read(metric="helpful", value=4), "feedback")
+    assert (word.reward.value, word.reward.evidence, word.reward.weight) == (0.75, "4 of 1 to 5", 0)
+    assert SCHEME.placed(read(metric="helpful", value=1), "feedback").reward.value == 0
+    assert read_feedback(word.as_json(), "feedback", id="made", now=None) == word
+    assert SCHEME.placed(read(metric="score", value=0.25), "feedback").reward.value == 0.25
+    assert SCHEME.placed(read(metric="topic", value="refund"), "feedback").reward.evidence == "refund"
+    other = read(metric="stars", value=7)
+    assert SCHEME.placed(other, "feedback") is other
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"metric": "helpful", "value": 6}, "helpful is a number from 1 to 5, not 6.0"),
+        ({"metric": "helpful", "value": "very"}, "helpful is a number from 1 to 5, not 'very'"),
+        ({"metric": "score", "value": -0.1}, "score is a number from 0 to 1"),
+        ({"metric": "topic", "value": "weather"}, "topic is one of refund, delivery, not 'weather'"),
+        ({"metric": "topic", "value": 1}, "topic is one of refund, delivery, not 1.0"),
+    ],
+)
+def test_what_is_not_on_its_scale_or_among_its_names_is_refused(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"feedback: {said}"):
+        SCHEME.placed(read(**told), "feedback")
+
+
+@pytest.mark.parametrize(
+    "scales", ["helpful", "helpful:5..1", "helpful:a..b", "success:0..1", "note:0..1", ":1..2", "a:1..nan"]
+)
+def test_what_is_no_scale_is_refused(scales: str) -> None:
+    with pytest.raises(InputError):
+        LabelScheme.parse([scales], [])
+
+
+@pytest.mark.parametrize("tag", ["5..1", "1..", "x", "1e99..2", "--1..2", "0..0"])
+def test_a_tag_that_is_no_scale_says_nothing(tag: str) -> None:
+    assert read(metric="m", value=0.5, tags={"scale": tag}).reward.value == 0.5
+
+
+def test_of_those_who_correct_an_answer_truth_goes_before_people_and_the_last_word_holds() -> None:
+    def says(text: str, source: str, rater: str | None = None) -> Reward:
+        return read(metric="answer", value=text, source=source, rater=rater).reward
+
+    ada, bo, user, truth = (
+        says("A", "person", "ada"),
+        says("B", "person", "bo"),
+        says("C", "end user"),
+        says("D", "ground truth"),
+    )
+    assert corrected_answer([ada, bo, user]) == bo
+    assert corrected_answer([truth, bo]) == truth
+    assert corrected_answer([user, Reward(name="judge", value=1.0, evidence="E")]) is None

@@ -14,6 +14,7 @@ from journeyman.io.http_server import listen, url_of
 from journeyman.serving.dashboard import routes
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
+from journeyman.serving.dashboard.trace_page import LabelRules
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"
@@ -48,8 +49,9 @@ def visitor(
     *,
     base: str = "http://localhost:8000",
     project: ProjectStores | None = None,
+    labels: LabelRules | None = None,
 ) -> Visitor:
-    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project))
+    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project, labels=labels))
     return Visitor(TestClient(app, base_url=base, follow_redirects=False))
 
 
@@ -58,9 +60,14 @@ def servers() -> Iterator[Serve]:
     """What serves the pages on a port of loopback, and gives the address."""
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(store: TraceStore, tokens: Sequence[str] = (), project: ProjectStores | None = None) -> str:
+    def start(
+        store: TraceStore,
+        tokens: Sequence[str] = (),
+        project: ProjectStores | None = None,
+        labels: LabelRules | None = None,
+    ) -> str:
         bound = listen("127.0.0.1", 0)
-        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens), project=project))
+        app = Starlette(routes=routes(store, who=WHO, guard=Guard(tokens), project=project, labels=labels))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from journeyman.cli import console
 from journeyman.cli.console import Column, bar, minute, say, short, write
 from journeyman.cli.shared import cleaner, emit, json_option, person, read_store_url, store_option, store_url
 from journeyman.core.errors import InputError
-from journeyman.core.feedback import SUCCESS, Feedback, TargetKind, read_feedback
+from journeyman.core.feedback import ANSWER, NOTE, SUCCESS, Feedback, LabelScheme, TargetKind, read_feedback
 from journeyman.core.format import counted
 from journeyman.core.reward import Source, source_named
 from journeyman.io.jsonl import iter_jsonl
@@ -40,6 +40,9 @@ _LARGE = 1000
 )
 @click.option("--value", metavar="VALUE", help="true, false, a number (of success from 0 to 1), or a text.")
 @click.option("--text", metavar="TEXT", help="What there is to say beside the number.")
+@click.option("--answer", metavar="TEXT", help="What should have been answered: --metric correct_answer --value TEXT.")
+@click.option("--note", metavar="TEXT", help="A note for people: --metric note --value TEXT.")
+@click.option("--clear", is_flag=True, help="Take back what the same rater said by this metric.")
 @click.option(
     "--source", metavar="NAME", help="Whose word it is: ground truth, person, check, end user, judge.  [default: person]"
 )
@@ -54,6 +57,9 @@ def command(  # noqa: PLR0913 - a parameter an option
     metric: str,
     value: str | None,
     text: str | None,
+    answer: str | None,
+    note: str | None,
+    clear: bool,
     source: str | None,
     rater: str | None,
     path: Path | None,
@@ -66,6 +72,9 @@ def command(  # noqa: PLR0913 - a parameter an option
     rater on one thing counts; ground truth goes before people, these before checks, end users and judges. What is not known yet
     is joined when it comes.
 
+    What a person corrects with --answer is ground truth of that trace: `dataset build` takes it as the wanted answer. A note
+    enters no prompt.
+
     A FILE has an object or a row for each word: session, request, trace or task; metric, value, text, source, rater, at, id.
     All of it is kept or nothing, and the same file again adds nothing.
 
@@ -73,8 +82,10 @@ def command(  # noqa: PLR0913 - a parameter an option
     Examples:
       journeyman feedback visit-7 --kind session --value 1
       journeyman feedback 4f2a90c1d35b4e6f8a7b6c5d4e3f2a1b --value 0 --text "wrong city"
+      journeyman feedback 4f2a90c1d35b4e6f8a7b6c5d4e3f2a1b --answer "It ships to Oslo." --rater ada
       journeyman feedback --file truth.csv --source "ground truth"
     """
+    from journeyman.experiments import settings
     from journeyman.stores.rollouts import open_rollouts
 
     if (target is None) is (path is None):
@@ -82,31 +93,63 @@ def command(  # noqa: PLR0913 - a parameter an option
     whose = source_named(source or Source.PERSON)
     if whose is None:
         raise InputError(f"--source {source}: there are {', '.join(Source)}")
+    by = _Rater(whose, rater, settings.load().settings.labels.scheme)
     with open_rollouts(store_url(store)) as rollouts:
         if path is not None:
-            words = list(_in_file(path, whose, rater))
+            words = list(_in_file(path, by))
             if not words:
                 raise InputError(f"{path}: there is no word in it")
         else:
             assert target is not None
-            given = {"metric": metric, "value": _value(value), "text": text}
+            given = _given(metric, value, text, answer=answer, note=note, clear=clear)
             about = kind or _kind_of(rollouts, target).value
-            words = [_word({about: target, **given}, "feedback", uuid4().hex, whose, rater)]
+            words = [_word({about: target, **given}, "feedback", uuid4().hex, by)]
         known = _kept(rollouts, words, quiet=as_json)
     found = sum(known)
     if path is None:
         later = "" if known[0] else "; it is not in the store yet, and is joined when it comes"
-        say(f"kept: {words[0].metric} of the {words[0].target_kind} {words[0].target}{later}")
+        what = "taken back" if words[0].is_taken_back else "kept"
+        say(f"{what}: {words[0].metric} of the {words[0].target_kind} {words[0].target}{later}")
     else:
         say(f"{counted(len(words), 'word')} kept; what {found} of them are about is in the store")
     emit({"words": len(words), "known": found, "ids": [word.id for word in words]}, as_json=as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rater:
+    """Who speaks where a word does not say so, and what holds of words here."""
+
+    source: Source
+    name: str | None
+    scheme: LabelScheme
+
+
+def _given(
+    metric: str, value: str | None, text: str | None, *, answer: str | None, note: str | None, clear: bool
+) -> dict[str, Any]:
+    """What the options say of one thing.
+
+    Raises:
+        InputError: Two of them say something else.
+    """
+    short = {ANSWER: answer, NOTE: note}
+    named = {name: each for name, each in short.items() if each is not None}
+    if named and (len(named) > 1 or clear or value is not None or text is not None or metric != SUCCESS):
+        raise InputError(
+            "--answer and --note stand alone: they are a metric and its value; take one, without --value and --clear"
+        )
+    if named:
+        ((metric, value),) = named.items()
+        return {"metric": metric, "value": value}
+    return {"metric": metric, "value": _value(value), "text": text, **({"clear": True} if clear else {})}
+
+
 def _kept(store: "RolloutStore", words: Sequence[Feedback], *, quiet: bool) -> Sequence[bool]:
     from journeyman.experiments import settings, wiring
 
-    clean = cleaner(settings.load().settings.record)
-    words = [replace(word, text=clean(word.text)) if word.text else word for word in words]
+    project = settings.load().settings
+    clean = cleaner(project.record)
+    words = [project.labels.scheme.cleaned(word, clean) for word in words]
     if len(words) < _LARGE:
         return store.add_feedback(words, now=wiring.now())
     with bar("words", len(words), quiet=quiet) as advance:
@@ -132,10 +175,11 @@ def _kind_of(store: "RolloutStore", target: str) -> TargetKind:
     return meant[0]
 
 
-def _word(given: Mapping[str, Any], where: str, id: str, source: Source, rater: str | None) -> Feedback:
+def _word(given: Mapping[str, Any], where: str, id: str, by: "_Rater") -> Feedback:
     from journeyman.experiments import wiring
 
-    word = read_feedback(given, where, id=id, now=wiring.now(), source=source, rater=rater)
+    word = read_feedback(given, where, id=id, now=wiring.now(), source=by.source, rater=by.name)
+    word = by.scheme.placed(word, where)
     # Of many people the last one's word counts, so that each must be told from the others.
     return replace(word, rater=person(None)) if word.source is Source.PERSON and word.rater is None else word
 
@@ -149,7 +193,7 @@ def _value(text: str | None) -> bool | float | str | None:
     return value if isinstance(value, bool | int | float) else text
 
 
-def _in_file(path: Path, source: Source, rater: str | None) -> Iterator[Feedback]:
+def _in_file(path: Path, by: "_Rater") -> Iterator[Feedback]:
     """The words of a file. One without an id has one of the file and its place, so that the same file again says nothing new.
 
     Raises:
@@ -159,7 +203,7 @@ def _in_file(path: Path, source: Source, rater: str | None) -> Iterator[Feedback
     digest = ""
     for number, (where, given) in enumerate(rows, start=1):
         digest = digest or _digest(path)
-        yield _word(given, where, f"{digest}-{number}", source, rater)
+        yield _word(given, where, f"{digest}-{number}", by)
 
 
 def _digest(path: Path) -> str:
@@ -176,7 +220,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 if None in row or None in row.values():
                     raise InputError(f"{where}: it has more or fewer cells than the first row names")
                 cells = {name.strip(): cell for name, cell in row.items() if cell.strip()}
-                yield where, {**cells, **({"value": _value(cells["value"])} if "value" in cells else {})}
+                yield where, cells | {name: _value(cells[name]) for name in ("value", "clear") if name in cells}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: {said}; check the path, and that it is CSV in UTF-8") from None

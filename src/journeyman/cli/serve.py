@@ -125,12 +125,13 @@ def _serve(
         check=AnswerCheck(serving.escalate) if serving.escalate else None,
         feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
+    told = replace(project.settings, serve=serving, record=record)
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
         _monitor(store, serving) if serving.monitor and store != MEMORY else nullcontext(),
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
-        _pages(project, serving, store, tokens, intake) if serving.pages else nullcontext() as pages,
+        _pages(project.root, told, store, tokens, intake) if serving.pages else nullcontext() as pages,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
@@ -156,6 +157,7 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
         per_minute=serving.feedback_per_minute,
         clean=cleaner(record),
+        scheme=project.settings.labels.scheme,
     )
 
 
@@ -248,9 +250,7 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(
-    project: Project, serving: ServeSettings, store_url: str, tokens: tuple[str, ...], intake: "Intake | None"
-) -> "Iterator[App]":
+def _pages(folder: Path, told: Settings, store_url: str, tokens: tuple[str, ...], intake: "Intake | None") -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -267,17 +267,19 @@ def _pages(
             from journeyman.serving.dashboard import routes
             from journeyman.serving.dashboard.experiments import ProjectStores
             from journeyman.serving.dashboard.layout import Guard
+            from journeyman.serving.dashboard.trace_page import LabelRules
 
             store = opened.enter_context(open_traces(store_url))
             stores = ProjectStores(
                 store_url,
-                release_tokens=_release_tokens(serving),
-                folder=project.root,
-                alerts=project.settings.alerts,
+                release_tokens=_release_tokens(told.serve),
+                folder=folder,
+                alerts=told.alerts,
                 health=intake.health if intake is not None else None,
             )
-            who = serving.who or settings.person() or "me"
-            return application(routes(store, who=who, guard=Guard(tokens), project=stores))
+            who = told.serve.who or settings.person() or "me"
+            labels = LabelRules(scheme=told.labels.scheme, clean=cleaner(told.record))
+            return application(routes(store, who=who, guard=Guard(tokens), project=stores, labels=labels))
 
         yield when_asked(pages)
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli import console
-from journeyman.cli.console import named_columns, number, say, short
+from journeyman.cli.console import named_columns, say, short
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option, together
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.stores.base import whole_id
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.stores.urls import redacted
 
 if TYPE_CHECKING:
-    from journeyman.stores.traces.labels import LabelAgreement
+    from journeyman.stores.traces.agreement import LabelAgreement
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -118,17 +118,24 @@ def id_of(store: TraceStore, prefix: str) -> str:
 
 
 def show_agreement(store: TraceStore, *, quiet: bool) -> dict[str, Any]:
-    """How far every two people agree."""
-    from journeyman.stores.traces.labels import agreed
+    """How far people agree, and on which traces they do not."""
+    from journeyman.stores.traces.agreement import agreed
 
-    agreements = agreed(store.labels())
+    agreements = agreed(store.labels(), store.ratings_by_people())
     if not agreements and not quiet:
         say("No two people have labelled the same trace: journeyman traces label --others --who NAME")
     elif not quiet:
-        console.table(named_columns("people", "both labelled", "agreed", "Cohen's κ"), map(_agreement_row, agreements))
-    return {"agreement": [asdict(each) for each in agreements]}
+        console.table(named_columns("people", "metric", "both", "agreed", "agreement"), map(_agreement_row, agreements))
+        apart = list(dict.fromkeys(id for each in agreements for id in each.apart))
+        if apart:
+            shown = ", ".join(apart[-_APART:]) + (f" and {len(apart) - _APART} more" if len(apart) > _APART else "")
+            say(f"They differ on {counted(len(apart), 'trace')}: {shown}. To read one: journeyman traces show ID")
+    return {"agreement": [each.json() for each in agreements]}
+
+
+_APART = 10
 
 
 def _agreement_row(each: "LabelAgreement") -> tuple[str, ...]:
-    kappa = number(each.kappa, ".2f", "unknown: all the same")
-    return " and ".join(map(short, each.people)), str(each.traces), f"{each.agreed / each.traces:.0%}", kappa
+    people = " and ".join(map(short, each.people)) if len(each.people) < 3 else f"all {len(each.people)}"
+    return people, each.metric, str(each.traces), f"{each.agreed / each.traces:.0%}", each.sentence

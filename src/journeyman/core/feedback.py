@@ -1,7 +1,9 @@
 """What is said of work that was served: a word on a request, a trace, a task or a session, as it comes from outside."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -13,6 +15,10 @@ SUCCESS = "success"
 """The metric that says whether work was good. The others are kept and shown, and decide nothing by themselves."""
 ANSWER = "correct_answer"
 """The metric whose value is a text: what should have been answered."""
+NOTE = "note"
+"""The metric whose value is a text for people alone: it is no reward, so that it enters no prompt and decides nothing."""
+SCALE = "scale"
+"""The tag that says on which scale a number is: `1..5`."""
 MOST = 1000
 """Words in one list."""
 LARGEST = 1e12
@@ -63,26 +69,41 @@ class Feedback:
         return *self.key, self.value, self.text, dict(self.tags)
 
     @property
+    def is_taken_back(self) -> bool:
+        """Whether it only takes back what the same rater said before: then neither of the two counts."""
+        return self.value is None and self.text is None
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The least and the largest that the number could have been; from 0 to 1 where nothing is said of it."""
+        told = _RANGE.fullmatch(str(self.tags.get(SCALE, "")))
+        low, high = (float(told[1]), float(told[2])) if told else (0.0, 1.0)
+        return (low, high) if low < high else (0.0, 1.0)
+
+    @property
     def reward(self) -> Reward:
         """The word as a verdict: `decide` tells what it comes to beside others."""
-        scaled = self.value is not None and 0 <= self.value <= 1
-        said = [f"{self.value:g}"] if self.value is not None and not scaled else []
+        low, high = self.scale
+        scaled = self.value is not None and low <= self.value <= high
+        said = [] if self.value is None or (scaled and (low, high) == (0, 1)) else [f"{self.value:g}"]
+        if said and scaled:
+            said = [f"{said[0]} of {low:g} to {high:g}"]
         return Reward(
             name=f"{self.metric} ({self.source})",
-            value=self.value if scaled else None,
+            value=(self.value - low) / (high - low) if self.value is not None and scaled else None,
             evidence=": ".join([*said, *([self.text] if self.text else [])]),
-            weight=float(self.metric == SUCCESS),
+            weight=float(self.metric == SUCCESS and not self.is_taken_back),
             source=self.source,
         )
 
     @property
-    def label(self) -> tuple[bool, str] | None:
-        """Whether it calls the work good, and under which name that is a label; `None` where it is none: a check or a model
-        gives a reward."""
+    def label(self) -> tuple[bool | None, str] | None:
+        """Whether it calls the work good, `None` where that is taken back, and under which name it is a label; nothing at all
+        where it is none: a check or a model gives a reward."""
         if self.metric != SUCCESS or self.source not in (Source.TRUTH, Source.PERSON, Source.USER):
             return None
         who = (self.rater or "person") if self.source is Source.PERSON else self.source.replace(" ", "-")
-        return bool(decide([self.reward]).good), who
+        return None if self.is_taken_back else bool(decide([self.reward]).good), who
 
     def as_json(self) -> dict[str, Any]:
         """What `read_feedback` takes."""
@@ -96,20 +117,128 @@ class Feedback:
             "rater": self.rater,
             "tags": dict(self.tags),
             "at": self.at.isoformat(),
+            "clear": True if self.is_taken_back else None,
         }
         return {name: each for name, each in told.items() if each is not None}
 
 
+_NUMBER = r"-?\d{1,13}(?:\.\d{1,9})?(?:e[+-]\d{1,2})?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.ASCII)
+
+
 def latest(words: Iterable[Feedback]) -> list[Feedback]:
-    """Those that count, of words that come oldest first: the last of one rater on one thing."""
+    """Those that count, of words that come oldest first: the last of one rater on one thing, unless it was taken back."""
     found: dict[tuple[object, ...], Feedback] = {}
     for word in words:
         found.pop(word.key, None)
         found[word.key] = word
-    return list(found.values())
+    return [word for word in found.values() if not word.is_taken_back]
 
 
-_KEYS = ("id", *TargetKind, "metric", "value", "text", "source", "rater", "tags", "at")
+def label_word(trace_id: str, good: bool | None, who: str, at: datetime) -> Feedback:
+    """Somebody's label of a trace as a word; `None` takes back what the same one said before. Said again at the same time it is
+    the same word."""
+    source = source_of(who)
+    told = repr((trace_id, good, who, at.astimezone(UTC)))
+    return Feedback(
+        id=f"label-{hashlib.sha256(told.encode(errors='surrogatepass')).hexdigest()[:32]}",
+        target_kind=TargetKind.TRACE,
+        target=trace_id,
+        value=None if good is None else float(good),
+        source=source,
+        rater=who if source is Source.PERSON else None,
+        at=at,
+    )
+
+
+def corrected_answer(rewards: Iterable[Reward]) -> Reward | None:
+    """What should have been answered, as `evidence` of who says so: what turned out later goes before a person, and of each the
+    last word holds. Nobody else corrects. The one rule, for sets of rows, tasks, rules and pages alike.
+
+    Args:
+        rewards: All that was said, oldest first.
+    """
+    told = [each for each in rewards if each.name.partition(" (")[0] == ANSWER and each.evidence.strip()]
+    by = [[each for each in told if each.told_by is source] for source in (Source.TRUTH, Source.PERSON)]
+    return next((said[-1] for said in by if said), None)
+
+
+_METRIC = re.compile(r"\w[\w .-]{0,59}")
+SCORE = "score"
+"""The metric of a number from 0 to 1 that is no success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelScheme:
+    """What raters of a project may say beside good and bad. A metric that it names is held to it, whoever says it and where;
+    others may be said as they come."""
+
+    scales: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By metric, the least and the largest number."""
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By metric, the names of which one is said."""
+
+    @classmethod
+    def parse(cls, scales: Iterable[str], categories: Iterable[str]) -> "LabelScheme":
+        """From `helpful:1..5` and `topic:refund,delivery`.
+
+        Raises:
+            InputError: One is not written so, or has the name of a metric that means something already.
+        """
+        ranges: dict[str, tuple[float, float]] = {}
+        names: dict[str, tuple[str, ...]] = {}
+        for each in scales:
+            metric, _, told = each.partition(":")
+            found = _RANGE.fullmatch(told.strip())
+            if found is None or not float(found[1]) < float(found[2]):
+                raise InputError(f"{each!r} is no scale; write helpful:1..5, the least and the largest number")
+            ranges[metric.strip()] = float(found[1]), float(found[2])
+        for each in categories:
+            metric, _, told = each.partition(":")
+            names[metric.strip()] = tuple(filter(None, map(str.strip, told.split(","))))
+            if len(names[metric.strip()]) < 2:
+                raise InputError(f"{each!r} has no names to choose from; write topic:refund,delivery")
+        for metric in (*ranges, *names):
+            if (
+                not _METRIC.fullmatch(metric)
+                or metric in (SUCCESS, ANSWER, "answer", NOTE)
+                or (metric in ranges and metric in names)
+            ):
+                raise InputError(
+                    f"{metric!r} cannot be the name of a scale or of categories; take another, of letters and digits"
+                )
+        return cls(scales=ranges, categories=names)
+
+    @property
+    def all_scales(self) -> Mapping[str, tuple[float, float]]:
+        """With the one that every project has."""
+        return {SCORE: (0.0, 1.0), **self.scales}
+
+    def cleaned(self, word: Feedback, clean: Callable[[str], str]) -> Feedback:
+        """The word without what must not be kept of its text. The names of categories are the project's own."""
+        return replace(word, text=clean(word.text)) if word.text and word.metric not in self.categories else word
+
+    def placed(self, word: Feedback, where: str) -> Feedback:
+        """The word, with the scale that its number is on.
+
+        Raises:
+            InputError: It does not keep to the scheme; the sentence says what there is.
+        """
+        if word.is_taken_back:
+            return word
+        if (scale := self.all_scales.get(word.metric)) is not None:
+            low, high = scale
+            if word.value is None or not low <= word.value <= high:
+                said = word.text if word.value is None else word.value
+                raise InputError(f"{where}: {word.metric} is a number from {low:g} to {high:g}, not {_shown(said)}")
+            return word if scale == (0, 1) else replace(word, tags={**word.tags, SCALE: f"{low:g}..{high:g}"})
+        if (names := self.categories.get(word.metric)) is not None and (word.value is not None or word.text not in names):
+            said = word.text if word.value is None else word.value
+            raise InputError(f"{where}: {word.metric} is one of {', '.join(names)}, not {_shown(said)}")
+        return word
+
+
+_KEYS = ("id", *TargetKind, "metric", "value", "text", "source", "rater", "tags", "at", "clear")
 
 
 def read_feedback(
@@ -136,7 +265,8 @@ def read_feedback(
     if len(kinds) != 1:
         raise InputError(f"{where}: it is about one thing: give one of {', '.join(TargetKind)}, not {len(kinds)}")
     metric = _text(told, "metric", where) or SUCCESS
-    value, text = _said(told, ANSWER if metric == "answer" else metric, where)
+    clears = _clears(told, where)
+    value, text = (None, None) if clears else _said(told, ANSWER if metric == "answer" else metric, where)
     whose = _source(told, where) or source
     who = _text(told, "rater", where) or rater
     if who is not None and whose is Source.PERSON and source_of(who) is not Source.PERSON:
@@ -177,6 +307,16 @@ def _text(told: Mapping[str, object], key: str, where: str) -> str | None:
     return value
 
 
+def _clears(told: Mapping[str, object], where: str) -> bool:
+    """Whether it takes back what was said."""
+    clear = told.get("clear", False)
+    if not isinstance(clear, bool):
+        raise InputError(f"{where}: clear is true or false, not {_shown(clear)}")
+    if clear and (told.keys() & {"value", "text"}):
+        raise InputError(f"{where}: clear takes back what was said; it has no value and no text beside it")
+    return clear
+
+
 def _said(told: Mapping[str, object], metric: str, where: str) -> tuple[float | None, str | None]:
     """The number and the text."""
     value, text = told.get("value"), _text(told, "text", where)
@@ -191,6 +331,8 @@ def _said(told: Mapping[str, object], metric: str, where: str) -> tuple[float | 
         raise InputError(f"{where}: value of success is true, false, or from 0 to 1; another scale is another metric")
     if metric == ANSWER and (number is not None or text is None):
         raise InputError(f"{where}: value of {ANSWER} is the text that should have been answered")
+    if metric == NOTE and (number is not None or text is None):
+        raise InputError(f"{where}: value of {NOTE} is a text")
     return number, text
 
 

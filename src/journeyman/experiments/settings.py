@@ -29,6 +29,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from journeyman.core.errors import InputError, ModelError
+from journeyman.core.feedback import LabelScheme
 from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.playbook import Place
 from journeyman.core.release import Stage
@@ -379,6 +380,36 @@ class GateSettings(Config):
         )
 
 
+def _scales(said: tuple[str, ...]) -> tuple[str, ...]:
+    return _scheme(said, (), said)
+
+
+def _categories(said: tuple[str, ...]) -> tuple[str, ...]:
+    return _scheme((), said, said)
+
+
+def _scheme(scales: tuple[str, ...], categories: tuple[str, ...], said: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        LabelScheme.parse(scales, categories)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return said
+
+
+@config
+class LabelSettings(Config):
+    """What raters may say beside good and bad, on pages and elsewhere."""
+
+    scales: Annotated[Names, AfterValidator(_scales)] = ()
+    """Numbers, each with its least and its largest: helpful:1..5."""
+    categories: Annotated[Names, AfterValidator(_categories)] = ()
+    """Names of which one is chosen: topic:refund,delivery."""
+
+    @property
+    def scheme(self) -> LabelScheme:
+        return LabelScheme.parse(self.scales, self.categories)
+
+
 @config
 class HeldOutSettings(Config):
     """How many held-out tasks are looked at."""
@@ -504,6 +535,7 @@ class Settings(Config):
     alerts: AlertSettings = field(default_factory=AlertSettings)
     context: ContextSettings = field(default_factory=ContextSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    labels: LabelSettings = field(default_factory=LabelSettings)
     plan: PlanSettings = field(default_factory=PlanSettings)
     collect: CollectSettings = field(default_factory=CollectSettings)
     curve: CurveSettings = field(default_factory=CurveSettings)

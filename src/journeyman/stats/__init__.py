@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice
 from journeyman.core.rollout_decision import FRACTIONS
+from journeyman.stats.agreement import cohens_kappa as cohens_kappa
 
 Floats = NDArray[np.float64]
 
@@ -285,24 +286,6 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     if samples - passed < k:
         return 1.0
     return float(1.0 - np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))
-
-
-def cohens_kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
-    """How far two people agree beyond chance on the same things, in the same order: 1 is always, 0 is what chance gives.
-
-    (p - e) / (1 - e), with p the share on which they agree and e the share on which two who answer independently, each as often
-    with yes as they did, would: J. Cohen, "A Coefficient of Agreement for Nominal Scales", Educational and Psychological
-    Measurement 20 (1960). Not known (`None`) of nothing, and when both always say the same one thing: chance explains all then.
-
-    Raises:
-        ValueError: The two did not judge equally many.
-    """
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} judgements of one and {len(other)} of the other cannot be compared")
-    count, agreed, yes, also_yes = len(one), sum(map(bool.__eq__, one, other)), sum(one), sum(other)
-    # In whole numbers, n²·e and n²·p: chance of exactly one must be told apart from nearly one.
-    chance = yes * also_yes + (count - yes) * (count - also_yes)
-    return None if chance == count**2 else (agreed * count - chance) / (count**2 - chance)
 
 
 # Off-policy evaluation: what another policy would have brought, told from the log of decisions alone, or refused where the log

@@ -6,7 +6,7 @@ the audit. Whoever comes second with an event of the same number is told so, and
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import groupby
@@ -16,8 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
-from journeyman.core.errors import ReleaseError, StoreError, Unkeepable
-from journeyman.core.feedback import Feedback, TargetKind, latest
+from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
 from journeyman.core.rollout import (
     NEXT_STATE,
@@ -36,6 +35,7 @@ from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores.assignments import AssignmentStore
 from journeyman.stores.base import AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE
+from journeyman.stores.feedback import FeedbackStore
 from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
@@ -43,7 +43,6 @@ from journeyman.stores.tables import (
     AUDIT,
     CANDIDATES,
     EVIDENCE,
-    FEEDBACK,
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
@@ -51,8 +50,6 @@ from journeyman.stores.tables import (
     SESSION_SCORES,
     SLOT_MOVES,
 )
-from journeyman.stores.traces import labels
-from journeyman.stores.traces.tables import TRACE_CALLS, TRACES
 from journeyman.stores.traces.writing import insert, take_turn
 from journeyman.stores.urls import as_url
 
@@ -63,7 +60,7 @@ CORRECT = "correct"
 """In the audit: what a rollout was decided on was corrected by what was told later."""
 
 
-class RolloutStore(AssignmentStore):
+class RolloutStore(AssignmentStore, FeedbackStore):
     """Keeps rollouts in one database. May be used by several threads and processes at once."""
 
     # What is served.
@@ -184,48 +181,6 @@ class RolloutStore(AssignmentStore):
             _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
             _stage(connection, back.candidate_id, Stage.PRODUCTION, cause, str(slot))
             return move
-
-    # What was said of what was served.
-
-    def add_feedback(
-        self, words: Sequence[Feedback], *, now: datetime, told: Callable[[int], None] | None = None
-    ) -> Sequence[bool]:
-        """Keep all of them or none; whether what each is about is in the store. A word whose id is kept changes nothing.
-
-        What is said of a trace, or of a request in it, counts among its labels and rewards; where the trace comes later, then.
-
-        Args:
-            told: Called with how many were written, now and then.
-
-        Raises:
-            Unkeepable: One has the id of a word that says something else.
-        """
-        known: list[bool] = []
-        with self._database.write() as connection:
-            take_turn(connection)
-            for begin in range(0, len(words), _WORDS):
-                known += _say(connection, words[begin : begin + _WORDS], now)
-                if told is not None:
-                    told(len(known))
-        return known
-
-    def known(self, targets: Sequence[tuple[TargetKind, str]]) -> Sequence[bool]:
-        """Whether each is in the store."""
-        with self._database.read() as connection:
-            found = _meant(connection, targets)
-        return [each in found for each in targets]
-
-    def feedback_of(self, targets: Iterable[tuple[TargetKind, str]]) -> Sequence[Feedback]:
-        """What counts of what was said of them: of one rater on one thing the last word. Oldest first; `decide` tells what the
-        rewards of them come to."""
-        table, wanted, rows = FEEDBACK, list(dict.fromkeys(targets)), list[Row]()
-        with self._database.read() as connection:
-            for kind in TargetKind:
-                ids = [id for each, id in wanted if each is kind]
-                for begin in range(0, len(ids), _WORDS):
-                    some = (table.c.target_kind == kind.value, table.c.target.in_(ids[begin : begin + _WORDS]))
-                    rows += connection.execute(sa.select(table).where(*some))
-        return latest(map(labels.word_of, sorted(rows, key=lambda row: (row.at, row.seq))))
 
     # What the test comes to.
 
@@ -423,53 +378,6 @@ def _event_json(event: RolloutEvent) -> list[Any]:
     # As it comes back: a tuple in the evidence is a list there.
     plain: list[Any] = json.loads(json.dumps(told))
     return plain
-
-
-_WORDS = 500
-"""Words of feedback that are written, or asked for, at once."""
-
-
-def _say(connection: sa.Connection, words: Sequence[Feedback], now: datetime) -> list[bool]:
-    table = FEEDBACK
-    kept = {row.id: labels.word_of(row) for row in connection.execute(sa.select(table).where(table.c.id.in_(_ids(words))))}
-    new: list[Feedback] = []
-    for word in words:
-        if word.id not in kept:
-            kept[word.id] = word
-            new.append(word)
-        elif kept[word.id].content != word.content:
-            raise Unkeepable(f"feedback {word.id!r} is kept already, and says something else; what is new has an id of its own")
-    at = {"received_at": utc(now)}
-    told = (
-        each.as_json() | {"target_kind": each.target_kind.value, "target": each.target, "tags": dict(each.tags)} for each in new
-    )
-    names = [column.name for column in table.c if column.name != "seq"]
-    rows = [{name: row.get(name) for name in names} | at for row in told]
-    insert(connection, table, [row | {"at": utc(word.at)} for row, word in zip(rows, new, strict=True)])
-    found = _meant(connection, [(word.target_kind, word.target) for word in words])
-    labels.add_feedback(connection, [(seq, word) for word in new if (seq := found.get((word.target_kind, word.target)))])
-    return [(word.target_kind, word.target) in found for word in words]
-
-
-def _ids(words: Iterable[Feedback]) -> list[str]:
-    return [word.id for word in words]
-
-
-def _meant(connection: sa.Connection, targets: Sequence[tuple[TargetKind, str]]) -> Mapping[tuple[TargetKind, str], int | None]:
-    """What of it is in the store; for a trace, or a request, the trace."""
-    found: dict[tuple[TargetKind, str], int | None] = {}
-    passed, any_ = TRACES.c.source == "gateway", sa.true()
-    for kind, names, seq, where in (
-        (TargetKind.TRACE, TRACES.c.id, TRACES.c.seq, any_),
-        (TargetKind.REQUEST, TRACES.c.id, TRACES.c.seq, passed),
-        (TargetKind.REQUEST, TRACE_CALLS.c.call_id, TRACE_CALLS.c.trace, any_),
-        (TargetKind.TASK, TRACES.c.task_id, sa.null(), any_),
-        (TargetKind.SESSION, TRACES.c.session, sa.null(), any_),
-    ):
-        if ids := {id for each, id in targets if each is kind}:
-            rows = connection.execute(sa.select(names, seq).where(names.in_(ids), where).distinct())
-            found |= {(kind, id): trace for id, trace in rows}
-    return found
 
 
 # What follows from an event.

@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from journeyman.core.feedback import TargetKind
+from journeyman.core.feedback import TargetKind, latest
 from journeyman.core.reward import RECORDER, Reward, label
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
-from journeyman.stores.traces.labels import own_rewards, reward_of, word_of
-from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.labels import given_rows, own_rewards, reward_of, word_of
+from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACES
 
 _T = TypeVar("_T")
 _AT_ONCE = 500
@@ -122,9 +122,8 @@ def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str,
         for seq, came_with in own_rewards(connection, seqs).items():
             found[ids[seq]] += [TraceOpinion(each, over[seq]) for each in came_with]
         _add_labels(connection, seqs, ids, found)
-        rewards = sa.select(TRACE_REWARDS).where(TRACE_REWARDS.c.trace.in_(seqs)).order_by(TRACE_REWARDS.c.seq)
-        for row in connection.execute(rewards):
-            found[ids[row.trace]].append(TraceOpinion(reward_of(row), row.at))
+        for seq, rows in given_rows(connection, seqs).items():
+            found[ids[seq]] += [TraceOpinion(reward_of(row), row.at) for row in rows]
     _add_words(connection, meant, found)
     return {id: sorted(words, key=lambda word: word.at) for id, words in found.items()}
 
@@ -148,10 +147,11 @@ def _add_words(
     for kind in (TargetKind.TASK, TargetKind.SESSION):
         for some in _batches([target for each, target in meant if each == kind]):
             rows = sa.select(FEEDBACK).where(FEEDBACK.c.target_kind == kind.value, FEEDBACK.c.target.in_(some))
-            for row in connection.execute(rows.order_by(FEEDBACK.c.seq)):
-                word = word_of(row)
+            said = [(word_of(row), row.received_at) for row in connection.execute(rows.order_by(FEEDBACK.c.at, FEEDBACK.c.seq))]
+            received = {word.id: at for word, at in said}
+            for word in latest(word for word, _ in said):
                 for id in meant[kind, word.target]:
-                    found[id].append(TraceOpinion(word.reward, row.received_at))
+                    found[id].append(TraceOpinion(word.reward, received[word.id]))
 
 
 def _batches(ids: Iterable[_T]) -> Iterable[list[_T]]:

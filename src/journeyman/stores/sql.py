@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import StoreError
+from journeyman.core.feedback import label_word
 from journeyman.core.release import Move, Release, Stage
-from journeyman.core.reward import Reward
+from journeyman.core.reward import Reward, Source, source_of
 from journeyman.core.task import Split
 from journeyman.core.trace import Trace, total
 from journeyman.stores.base import (
@@ -28,6 +29,7 @@ from journeyman.stores.base import (
     utc,
 )
 from journeyman.stores.engine import OnDatabase, starting
+from journeyman.stores.feedback import FeedbackStore, say
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS, escaped, unescaped
 from journeyman.stores.traces import attempts as among_traces
 from journeyman.stores.traces import codec, writing
@@ -128,7 +130,7 @@ _AT_ONCE = 100
 """Whole traces read at a time."""
 
 
-class SqlTraces(OnDatabase):
+class SqlTraces(FeedbackStore):
     """Keeps traces in one database. May be used by several threads and processes at once; writers take turns."""
 
     def add(self, traces: Iterable[Trace]) -> int:
@@ -161,9 +163,15 @@ class SqlTraces(OnDatabase):
             return writing.rebuild_from_spans(connection, _now())
 
     def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime, probability: float | None = None) -> None:
-        said = {"good": good, "who": who, "at": utc(at), "probability": probability}
+        if source_of(who) is Source.LABELER:
+            # What nobody said, and stands only until somebody says something, is no word.
+            said = {"good": good, "who": who, "at": utc(at), "probability": probability}
+            with self._turn() as connection:
+                opinions.add_label(connection, trace_id, said)
+            return
         with self._turn() as connection:
-            opinions.add_label(connection, trace_id, said)
+            opinions.known(connection, trace_id)
+            say(connection, [label_word(trace_id, good, who, at)], _now())
 
     def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
         with self._turn() as connection:

@@ -146,9 +146,9 @@ def test_the_list_is_worked_through_with_keys_alone(desk: Desk, store: TraceStor
     page.keyboard.press("k")
     page.keyboard.press("Enter")
     page.wait_for_url("**/traces/t118")
-    page.keyboard.press("n")
+    page.keyboard.press("[")
     page.wait_for_url("**/traces/t117")
-    page.keyboard.press("p")
+    page.keyboard.press("]")
     page.wait_for_url("**/traces/t118")
     page.keyboard.press("j")
     assert page.evaluate("document.activeElement.id") == "s1"

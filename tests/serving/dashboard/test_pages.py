@@ -209,11 +209,22 @@ def test_statistics_count_what_the_filters_leave(full: TraceStore, pages: Visito
 
 
 def test_statistics_say_how_far_people_agree_beyond_chance(full: TraceStore, pages: Visitor) -> None:
-    for who, words in (("ada", (True, True, False, False)), ("bob", (True, True, False, True)), (AUTO, (True,) * 4)):
+    for who, words in (("ada", (True, False) * 6), ("bob", (True, False) * 5 + (True, True)), (AUTO, (True,) * 4)):
         for number, good in enumerate(words):
             full.label(f"t{number:03}", good, who=who, at=NOON)
-    assert "ada and bob 4 75% 0.50" in words_of(pages.read("/performance"))
-    assert AUTO not in pages.read("/performance")
+    page = pages.read("/performance")
+    assert re.search(r"ada and bob success 12 92% Cohen&#39;s κ 0\.83 \(0\.\d\d … 1\.00\) on 12 t011", words_of(page))
+    assert '<a href="/traces/t011">' in page
+    assert AUTO not in page
+
+
+def test_of_too_few_traces_no_number_is_said(full: TraceStore, pages: Visitor) -> None:
+    for who in ("ada", "bob"):
+        full.label("t000", True, who=who, at=NOON)
+        full.label("t001", False, who=who, at=NOON)
+    assert "ada and bob success 2 100% too few to say: 2 judged by several, 10 are needed" in words_of(
+        pages.read("/performance")
+    )
 
 
 def test_the_export_is_the_traces_of_the_list_and_can_be_read_again(full: TraceStore, pages: Visitor) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.serving.dashboard import read, worth
 from journeyman.serving.dashboard.figures import of_step, over_time
+from journeyman.serving.dashboard.trace_page import read, worth
 from journeyman.stores.traces.base import Given, Query, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated
 

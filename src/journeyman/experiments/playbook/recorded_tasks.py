@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from journeyman.agents.replay import NotAskable, RecordedRequest, request_of
+from journeyman.core.feedback import corrected_answer
 from journeyman.core.reward import Source, decide
 from journeyman.core.rollout import PRODUCTION
 from journeyman.core.task import Split, Task, content
@@ -91,14 +92,12 @@ def draw(
     *,
     clusters: Sequence[str] = (),
     far: Collection[int] = (),
-    corrections: Mapping[str, str] | None = None,
 ) -> DrawnTasks:
     """One task of each attempt that gives one; of equal requests the last.
 
     Args:
         clusters: To which group each attempt belongs; none where each stands alone.
         far: Which attempts, by their place, are farther than most from all that was learned from.
-        corrections: By trace, the answer that a person says would have been right.
     """
     found: dict[str, RecordedTask] = {}
     left_out: Counter[str] = Counter()
@@ -107,7 +106,7 @@ def draw(
             left_out[why] += 1
             continue
         try:
-            drawn = _drawn(attempt, clusters[at] if clusters else "", at in far, corrections or {})
+            drawn = _drawn(attempt, clusters[at] if clusters else "", at in far)
         except NotAskable as error:
             left_out[str(error)] += 1
             continue
@@ -134,7 +133,7 @@ def _arms(call: ModelCall) -> Iterator[Mapping[str, Any]]:
             yield each
 
 
-def _drawn(attempt: AttemptEvidence, cluster: str, far: bool, corrections: Mapping[str, str]) -> RecordedTask:
+def _drawn(attempt: AttemptEvidence, cluster: str, far: bool) -> RecordedTask:
     """
     Raises:
         NotAskable: It cannot be asked again.
@@ -147,7 +146,7 @@ def _drawn(attempt: AttemptEvidence, cluster: str, far: bool, corrections: Mappi
     if asked is None:
         raise NotAskable("attempts in which no call of a model was seen")
     request = request_of(trace, asked)
-    answer = _of_call(attempt, examined) if examined else _of_answer(trace, corrections)
+    answer = _of_call(attempt, examined) if examined else _of_answer(trace)
     return RecordedTask(
         task=Task(
             id=_id(answer.kind, trace.domain, request),
@@ -216,9 +215,11 @@ def _repaired(attempt: AttemptEvidence, call: CallEvidence) -> tuple[Mapping[str
     return (accepted.arguments if 2 * same >= len(accepted.arguments) else None), False
 
 
-def _of_answer(trace: Trace, corrections: Mapping[str, str]) -> RecordedAnswer:
-    """Of an attempt without a tool call."""
-    right = corrections.get(trace.id)
+def _of_answer(trace: Trace) -> RecordedAnswer:
+    """Of an attempt without a tool call: what it should have answered, or else what it answered, where that is known to be
+    right."""
+    correction = corrected_answer(trace.rewards)
+    right = final_text(correction.evidence) if correction is not None else None
     if right is None and decide(each for each in trace.said if each.told_by in _KNOWN).good:
         right = final_text(trace.reply)
     if len(trace.calls) != 1 or not right or len(right) > _LONGEST:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 
-from journeyman.core.feedback import ANSWER
+from journeyman.core.feedback import corrected_answer
 from journeyman.core.playbook import BulletOrigin
 from journeyman.core.reward import Source
 from journeyman.tracing.evidence import AttemptEvidence, CallEvidence, faults_of, template
@@ -261,16 +261,15 @@ def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMe
 
 def _corrections(attempt: AttemptEvidence) -> Iterator[EvidenceMember]:
     """What somebody with a name, or what turned out later, says should have been answered."""
-    for reward in attempt.trace.rewards:
-        if reward.name.startswith(ANSWER) and reward.told_by in (Source.PERSON, Source.TRUTH) and reward.evidence.strip():
-            question = attempt.words[-1] if attempt.words else attempt.trace.query
-            yield EvidenceMember(
-                trace_id=attempt.trace.id,
-                principal=attempt.principal,
-                said=reward.evidence.strip(),
-                words=attempt.words,
-                question=question,
-            )
+    if (correction := corrected_answer(attempt.trace.rewards)) is not None:
+        question = attempt.words[-1] if attempt.words else attempt.trace.query
+        yield EvidenceMember(
+            trace_id=attempt.trace.id,
+            principal=attempt.principal,
+            said=correction.evidence.strip(),
+            words=attempt.words,
+            question=question,
+        )
 
 
 _JUDGES_OF_CONTRAST = frozenset({Source.TRUTH, Source.PERSON, Source.CHECK})

@@ -6,8 +6,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
@@ -20,9 +19,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from journeyman.core.errors import InputError, JourneymanError, StoreError
-from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
+from journeyman.core.errors import InputError, JourneymanError
+from journeyman.core.trace import total
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.alerts import AlertPages
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
@@ -39,18 +37,15 @@ from journeyman.serving.dashboard.layout import (
     decoded,
     encoded,
     filters_of,
-    graph,
     id_of,
     local,
-    name,
-    one_line,
     query_of,
     static,
 )
 from journeyman.serving.dashboard.overview import OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
+from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
 from journeyman.stores.traces.base import (
-    Given,
     Page,
     Query,
     Statistics,
@@ -58,239 +53,10 @@ from journeyman.stores.traces.base import (
     TraceStore,
     TraceSummary,
 )
-from journeyman.stores.traces.labels import said as words_of
-from journeyman.tracing.base import NO_TIME
 from journeyman.tracing.importers import jsonl
 
 if TYPE_CHECKING:
-    from journeyman.stores.traces.labels import LabelAgreement
-
-# A trace as it is read: what was said and done in its order, and when.
-
-SHALLOW = 8
-"""Levels of the tree that are set in; deeper ones stand below each other."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """When a step ran, in per cent of the trace's time."""
-
-    left: float
-    width: float
-    known: bool
-    """Whether it is known how long it took; else the bar is a mark where it began."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepView:
-    """A step as the page shows it."""
-
-    number: int
-    """Its place in `Trace.steps`, from 1."""
-    depth: int
-    kind: str
-    """"model", "tool", "reasoning" or "agent"."""
-    name: str
-    step: Step
-    said: tuple[Message, ...]
-    """Of a model call, what was new to the model and is not shown elsewhere on the page."""
-    failed: bool
-    gist: str
-    """TracePage line for where the step is folded."""
-    bar: Bar | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """A reward, and who gave it."""
-
-    reward: Reward
-    by: str | None
-    """`None` is the recorder."""
-    at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceView:
-    """A trace, laid out."""
-
-    trace: Trace
-    blocks: tuple[StepView, ...]
-    left_out: int
-    """Steps past those that were asked for."""
-    asked: str | None
-    """What was asked, where no message says it."""
-    answered: str | None
-    """What was answered, where no reply says it."""
-    seconds: float | None
-    tool_failures: int
-
-
-def read(trace: Trace, *, most: int) -> TraceView:
-    """Lay out a trace, of its steps the first `most`."""
-    order = list(walk(trace.steps))
-    places = {id(step): place for place, step in enumerate(trace.steps, start=1)}
-    axis = _axis(trace)
-    answers = frozenset(step.id for step in trace.tool_calls if step.id)
-    blocks = [_block(step, depth, places[id(step)], answers, axis) for depth, step in order[:most]]
-    said = {message.text.strip() for call in trace.calls for message in call.messages}
-    prompts = {call.prompt.strip() for call in trace.calls if not call.messages}
-    replies = {call.reply.strip() for call in trace.calls}
-    asked, answered = (trace.input or "").strip(), (trace.output or "").strip()
-    return TraceView(
-        trace=trace,
-        blocks=tuple(blocks),
-        left_out=max(0, len(order) - most),
-        asked=trace.input if asked and asked not in said | prompts else None,
-        answered=trace.output if answered and answered not in replies else None,
-        seconds=trace.seconds if trace.seconds is not None else axis[1] if axis else None,
-        tool_failures=sum(not call.ok for call in trace.tool_calls),
-    )
-
-
-def worth(trace: Trace, given: Sequence[Given]) -> list[Worth]:
-    """The trace's rewards, each with who gave it last."""
-    by_name: Mapping[str, Given] = {each.reward.name: each for each in given}
-    return [
-        Worth(reward=reward, by=found.by, at=found.at)
-        if (found := by_name.get(reward.name)) and found.reward == reward
-        else Worth(reward=reward, by=None, at=None)
-        for reward in trace.rewards
-    ]
-
-
-Axis = tuple[datetime, float]
-"""When it began, and how many seconds it took."""
-
-
-def _axis(trace: Trace) -> Axis | None:
-    """The time that the bars are drawn in; `None` where no step has a time."""
-    begun = [(step.started_at, step.seconds or 0.0) for step in trace.steps if step.started_at not in (None, NO_TIME)]
-    known = [(at, seconds) for at, seconds in begun if at is not None]
-    if not known:
-        return None
-    first = min(at for at, _ in known)
-    last = max(at + timedelta(seconds=min(max(seconds, 0.0), 1e9)) for at, seconds in known)
-    return first, (last - first).total_seconds()
-
-
-def _bar(step: Step, axis: Axis | None) -> Bar | None:
-    if axis is None or step.started_at is None:
-        return None
-    begun, whole = axis
-    if whole <= 0:
-        return Bar(left=0, width=100, known=step.seconds is not None)
-    left = min(100.0, max(0.0, 100 * (step.started_at - begun).total_seconds() / whole))
-    width = min(100 - left, 100 * (step.seconds or 0.0) / whole)
-    # A step of a blink is still to be seen, and clicked.
-    width = max(width, 0.8)
-    return Bar(left=round(min(left, 100 - width), 2), width=round(width, 2), known=step.seconds is not None)
-
-
-def _block(step: Step, depth: int, number: int, answers: frozenset[str], axis: Axis | None) -> StepView:
-    kind, name, gist, failed = _summary(step)
-    said: tuple[Message, ...] = ()
-    if isinstance(step, ModelCall):
-        # A tool's answer stands with the tool's call.
-        said = tuple(message for message in step.messages if message.answers is None or message.answers not in answers)
-    return StepView(
-        number=number,
-        depth=min(depth, SHALLOW),
-        kind=kind,
-        name=name,
-        step=step,
-        said=said,
-        failed=failed,
-        gist=gist,
-        bar=_bar(step, axis),
-    )
-
-
-def _summary(step: Step) -> tuple[str, str, str, bool]:
-    match step:
-        case ModelCall():
-            return "model", step.model or "a model", one_line(step.reply), step.error is not None
-        case ToolCall():
-            return "tool", step.tool or "a tool", one_line(step.arguments, 90), not step.ok or step.error is not None
-        case Reasoning():
-            return "reasoning", "reasoning", one_line(step.text), False
-        case AgentCall():
-            return "agent", step.agent or "an agent", one_line(step.input), step.error is not None
-
-
-# Its page, and what a person says of it.
-
-STEPS = 200
-"""Shown at first."""
-CHARACTERS = 6_000
-"""Of one text, shown at first."""
-GONE = "There is no such trace, or it was pruned."
-_WORDS = {"yes": True, "no": False, "clear": None}
-
-
-class TracePage:
-    """The handlers of these addresses."""
-
-    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
-        self._store = store
-        self._frame = frame
-        self._who = who
-
-    def trace(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """One trace. `show` names a text that is wanted whole, `steps=all` wants every step, and the filters say in which list
-        the next and the previous one are looked up."""
-        id = id_of(request.path_params["name"])
-        trace, line = self._store.get(id), self._store.line(id)
-        if trace is None or line is None:
-            raise PageRefused(HTTPStatus.NOT_FOUND, GONE)
-        typed = filters_of(fields)
-        newer, older = self._neighbours(id, typed)
-        every = fields.get("steps") == "all"
-        return self._frame.page(
-            "trace.html",
-            title=trace.query[:80] or "Trace",
-            trace=trace,
-            reading=read(trace, most=len(trace.steps) if every else STEPS),
-            worth=worth(trace, self._store.rewards(id)),
-            plan=graph(trace),
-            labels=self._store.labels(id),
-            good=line.label,
-            by=line.labelled_by,
-            newer=newer,
-            older=older,
-            typed=typed,
-            every=every,
-            show=fields.get("show", ""),
-            most=CHARACTERS,
-        )
-
-    def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
-        try:
-            return self._store.neighbours(id, query_of(typed, datetime.now(UTC)))
-        except InputError:
-            return self._store.neighbours(id, Query())
-
-    def label(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """Add this person's word, or with `undo` the one from before. A script gets the new buttons and a note with a way back;
-        without one, the browser goes back to where the form was."""
-        id = id_of(fields.get("trace", ""))
-        said = fields.get("good", fields.get("undo", ""))
-        if said not in _WORDS:
-            raise InputError("good: a label is yes, no or clear")
-        before = words_of(self._store.labels(id)).get(self._who, {}).get(id)
-        try:
-            self._store.label(id, _WORDS[said], who=self._who, at=datetime.now(UTC))
-        except StoreError:
-            if self._store.get(id) is None:
-                raise PageRefused(HTTPStatus.NOT_FOUND, GONE) from None
-            raise
-        if "hx-request" not in request.headers:
-            return RedirectResponse(local(fields.get("back", "/traces/" + name(id))), status_code=HTTPStatus.SEE_OTHER)
-        line = self._store.line(id)
-        good, by = (line.label, line.labelled_by) if line is not None else (None, None)
-        undo = None if "undo" in fields else {True: "yes", False: "no", None: "clear"}[before]
-        return self._frame.page("labelled.html", id=id, good=good, by=by, said=_WORDS[said], undo=undo, typed={})
-
+    from journeyman.stores.traces.agreement import LabelAgreement
 
 # Pages of many traces: the list, sessions, statistics, and the list as a file.
 
@@ -307,9 +73,10 @@ COUNTED = 1_000
 class ListPages:
     """The handlers of these pages."""
 
-    def __init__(self, store: TraceStore, frame: PageRenderer) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
         self.store = store
         self._frame = frame
+        self._who = who
         self._statistics = SharedCache[Statistics]()
         self._agreement = SharedCache[Sequence["LabelAgreement"]]()
 
@@ -322,7 +89,7 @@ class ListPages:
         version = _version(page)
         if fields.get("have") == version:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        values = {"typed": typed, "page": page, "version": version}
+        values = {"typed": typed, "page": page, "version": version, "rater": rater_of(request, self._who)}
         if "have" in fields:
             return self._frame.page("rows.html", **values)
         # Of the pages that follow only the rows are taken.
@@ -375,6 +142,7 @@ class ListPages:
             lines=lines,
             more=page.next is not None,
             typed={"session": id},
+            rater=rater_of(request, self._who),
         )
 
     def performance(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -402,9 +170,9 @@ class ListPages:
 
     def _agreed(self) -> Sequence["LabelAgreement"]:
         # NumPy is for who asks for figures.
-        from journeyman.stores.traces.labels import agreed
+        from journeyman.stores.traces.agreement import agreed
 
-        return agreed(self.store.labels())
+        return agreed(self.store.labels(), self.store.ratings_by_people())
 
     def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
@@ -448,7 +216,14 @@ Handler = Callable[[Request, dict[str, str]], Response]
 """Gets the request, and the fields of its form, or of its address when it has no form. Runs in a thread of its own."""
 
 
-def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: ProjectStores | None = None) -> list[BaseRoute]:
+def routes(
+    store: TraceStore,
+    *,
+    who: str,
+    guard: Guard | None = None,
+    project: ProjectStores | None = None,
+    labels: LabelRules | None = None,
+) -> list[BaseRoute]:
     """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/performance`, `/login` and what
     lies below, none of them under `/v1`.
 
@@ -456,13 +231,14 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
     these addresses pass. Nothing that blocks runs on the event loop.
 
     Args:
-        who: Whose word a label given on a page is.
+        who: Whose word a label given on a page is, where nobody named themselves in that browser.
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
         project: What the store knows beside traces; without it there are the pages over traces alone.
+        labels: What may be said beside good and bad.
     """
     door = guard or Guard()
     frame = PageRenderer(door, who, project=project is not None, counts=partial(_rail_counts, SharedCache(), store, project))
-    lists, one = ListPages(store, frame), TracePage(store, frame, who)
+    lists, one = ListPages(store, frame, who), TracePage(store, frame, who, labels)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
@@ -474,6 +250,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None, project: 
         page("/traces.jsonl", lists.export),
         page("/traces/{name:path}", one.trace),
         page("/labels", one.label, "POST"),
+        page("/rater", one.rater, "POST"),
         page("/sessions", lists.sessions),
         page("/sessions/{name:path}", lists.session),
         page("/performance", lists.performance),

@@ -311,7 +311,7 @@ class ExperimentPages:
         rows = []
         for each in pairs:
             of = answers.get(each.task_id, {})
-            before, after = _marked(*(_reply(of.get(side)) for side in (one.baseline_id, one.candidate_id)))
+            before, after = marked(*(_reply(of.get(side)) for side in (one.baseline_id, one.candidate_id)))
             known = next(iter(of.values()), None)
             rows.append(TaskRow(pair=each, asked=known.trace.query if known else "", before=before, after=after))
         return rows
@@ -394,16 +394,16 @@ def _reply(attempt: AttemptRecord | None) -> str:
 
 
 _WORD = re.compile(r"\s+|\w+|[^\w\s]")
-_COMPARED = 2_000
+COMPARED = 2_000
 """Characters of an answer that are compared word by word."""
 Marked = tuple[tuple[str, str], ...]
 
 
-def _marked(before: str, after: str) -> tuple[Marked, Marked]:
+def marked(before: str, after: str) -> tuple[Marked, Marked]:
     """Two texts with the words marked that only one of them has."""
     if not before or not after:
-        return tuple(((("same", one_line(text, _COMPARED)),) if text else ()) for text in (before, after))  # type: ignore[return-value]
-    old, new = (_WORD.findall(text[:_COMPARED]) for text in (before, after))
+        return tuple(((("same", one_line(text, COMPARED)),) if text else ()) for text in (before, after))  # type: ignore[return-value]
+    old, new = (_WORD.findall(text[:COMPARED]) for text in (before, after))
     left, right = list[tuple[str, str]](), list[tuple[str, str]]()
     for what, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if i < j:

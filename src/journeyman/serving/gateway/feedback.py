@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from journeyman.core.errors import InputError, JourneymanError, StoreError, Unkeepable
-from journeyman.core.feedback import MOST, Feedback, read_feedback
+from journeyman.core.feedback import MOST, Feedback, LabelScheme, read_feedback
 from journeyman.core.reward import Source
 from journeyman.io.http_server import bearer_token, known_token
 from journeyman.io.metrics import MetricsRegistry
@@ -63,6 +63,8 @@ class FeedbackConfig:
     """Words of one rater, or of one address where no rater is named; 0 is without end. Who has a token is not counted."""
     clean: Callable[[str], str] = str
     """Takes out of a text what must not be kept."""
+    scheme: LabelScheme = field(default_factory=LabelScheme)
+    """What scales and categories are held to."""
     spill_bytes: int = _SPILL_MB << 20
 
 
@@ -283,8 +285,9 @@ class FeedbackDesk:
         if not 0 < len(items) <= MOST:
             raise InputError(f"feedback: a list has 1 to {MOST:,} words, not {len(items):,}")
         named = ("feedback" if items is not given else f"feedback[{number}]" for number in range(len(items)))
-        words = [read_feedback(each, where, id=uuid4().hex, now=now) for each, where in zip(items, named, strict=True)]
-        return [replace(word, text=self._config.clean(word.text)) if word.text else word for word in words]
+        scheme, clean = self._config.scheme, self._config.clean
+        read = ((read_feedback(each, where, id=uuid4().hex, now=now), where) for each, where in zip(items, named, strict=True))
+        return [scheme.cleaned(scheme.placed(word, where), clean) for word, where in read]
 
     def _allow(self, words: Sequence[Feedback], client: str) -> None:
         if others := {word.source for word in words} - {Source.USER}:

@@ -1,11 +1,12 @@
 """What is kept of captured traces, and what a store of them promises."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
+from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import RECORDER as RECORDER
 from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import Trace
@@ -249,11 +250,16 @@ class TraceStore(Protocol):
         """Mark every trace that has raw spans as pending; how many there are."""
 
     def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime, probability: float | None = None) -> None:
-        """Add somebody's word on a trace.
+        """Add somebody's word on a trace: as `add_feedback` keeps it, but for what an auto-labeler proposes.
 
         Raises:
             StoreError: There is no such trace.
         """
+
+    def add_feedback(
+        self, words: Sequence[Feedback], *, now: datetime, told: Callable[[int], None] | None = None
+    ) -> Sequence[bool]:
+        """As `stores.feedback` keeps it."""
 
     def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
         """Add rewards. Of one name the latest holds."""
@@ -291,6 +297,12 @@ class TraceStore(Protocol):
         """Every word ever given, oldest first."""
 
     def rewards(self, trace_id: str) -> Sequence[Given]: ...
+
+    def feedback_of(self, targets: Iterable[tuple[TargetKind, str]], *, whole: bool = False) -> Sequence[Feedback]:
+        """As `stores.feedback` finds it."""
+
+    def ratings_by_people(self) -> Sequence[Feedback]:
+        """What counts of the numbers and names that people with a name gave traces, oldest first: no labels, notes, answers."""
 
     def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[TraceSummary]:
         """Traces without a person's label, newest first."""

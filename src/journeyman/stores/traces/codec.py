@@ -398,9 +398,10 @@ def of_tools(trace: Trace) -> list[Row]:
 
 
 def in_force(own: Sequence[Reward], given: Sequence[Reward]) -> tuple[Reward, ...]:
-    """All rewards of a trace: those it came with and those it was given, oldest first. Of one name the latest given holds."""
-    latest: Mapping[str, Reward] = {reward.name: reward for reward in given}
-    return (*(reward for reward in own if reward.name not in latest), *latest.values())
+    """All rewards of a trace: those it came with and those it was given that hold, oldest first. What was given goes
+    before what it came with under the same name."""
+    names = {reward.name for reward in given}
+    return (*(reward for reward in own if reward.name not in names), *given)
 
 
 def _error(trace: Trace) -> str | None:

@@ -1,21 +1,21 @@
 """What was said of traces after they came in, and what of it holds."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from itertools import combinations
 from typing import Any
 
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
-from journeyman.core.feedback import Feedback, TargetKind
+from journeyman.core.feedback import NOTE, Feedback, TargetKind
 from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
-from journeyman.stores.traces.base import AUTO, RECORDER, Label
+from journeyman.stores.traces.base import RECORDER, Label
 from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
+
+Row = sa.Row[Any]
 
 
 def add_label(connection: sa.Connection, trace_id: str, label: Mapping[str, object]) -> None:
@@ -68,27 +68,44 @@ def join_feedback(connection: sa.Connection, traces: Mapping[str, int], requests
 
 def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]]) -> None:
     """Add what was said of traces to their labels and rewards, unless it is there, and weigh anew. What a label has no room for
-    stands among the rewards, and counts for nothing there."""
+    stands among the rewards, and counts for nothing there. A note stands in neither: what stands there may enter a prompt."""
     labels, rewards = dict[object, dict[str, object]](), dict[object, dict[str, object]]()
     touched = set[int]()
     for seq, word in words:
+        if word.metric == NOTE:
+            continue
         touched.add(seq)
         reward, label, told = word.reward, word.label, {"trace": seq, "at": utc(word.at)}
         row: dict[str, object]
         if label is not None:
             row = {**told, "good": label[0], "who": label[1], "probability": None}
             labels[tuple(row.values())] = row
-        if label is None or word.text or word.value not in (0, 1):
-            by = f"feedback{f' of {word.rater}' if word.rater else ''} ({word.source})"
-            row = {**told, "name": reward.name, "value": reward.value, "evidence": reward.evidence, "by": by}
-            row["weight"] = reward.weight if label is None else 0.0
-            rewards[tuple(row.values())] = row
+        by = f"{FEEDBACK_OF}{f' of {word.rater}' if word.rater else ''} ({word.source})"
+        row = {**told, "name": reward.name, "value": reward.value, "evidence": reward.evidence, "by": by}
+        row["weight"] = reward.weight if label is None else 0.0
+        if label is not None and not word.text and word.value in (0, 1, None):
+            # The label says all of it, and what the same one said beside an earlier label holds no more.
+            row |= {"value": None, "evidence": ""}
+            if not _was_graded(connection, row, rewards.values()):
+                continue
+        rewards[tuple(row.values())] = row
     added = _add(connection, TRACE_LABELS, list(labels.values())) + _add(connection, TRACE_REWARDS, list(rewards.values()))
     if added:
         weigh(connection, touched)
 
 
-def word_of(row: sa.Row[Any]) -> Feedback:
+def _was_graded(connection: sa.Connection, row: Mapping[str, object], coming: Iterable[Mapping[str, object]]) -> bool:
+    """Whether a reward says what somebody said beside their label."""
+    same = {name: row[name] for name in ("trace", "name", "by")}
+    found = sa.exists().where(*_equal(TRACE_REWARDS, same))
+    return any(same.items() <= each.items() for each in coming) or bool(connection.scalar(sa.select(found)))
+
+
+FEEDBACK_OF = "feedback"
+"""How what computed a reward begins where somebody said it."""
+
+
+def word_of(row: Row) -> Feedback:
     """What was said, as it is kept."""
     return Feedback(
         id=row.id,
@@ -143,15 +160,32 @@ def weigh(connection: sa.Connection, traces: Collection[int]) -> None:
 
 
 def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Reward]]:
-    """The rewards that traces were given here, oldest first; traces without any are not in it."""
-    table, found = TRACE_REWARDS, dict[int, list[Reward]]()
-    rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
-    for row in rows:
-        found.setdefault(row.trace, []).append(reward_of(row))
+    """The rewards that traces were given here and that hold, oldest first; of traces that were given any."""
+    found = dict[int, list[Reward]]()
+    for seq, rows in given_rows(connection, traces).items():
+        found[seq] = [reward_of(row) for row in rows]
     return found
 
 
-def reward_of(row: sa.Row[Any]) -> Reward:
+def given_rows(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Row]]:
+    """The rows of rewards that hold: of one name the latest, and of what several people say of one metric the latest of each,
+    unless it was taken back."""
+    table, found = TRACE_REWARDS, dict[int, dict[tuple[str, str], Row]]()
+    rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
+    for row in rows:
+        latest = found.setdefault(row.trace, {})
+        key = row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
+        latest.pop(key, None)
+        latest[key] = row
+    return {seq: [row for row in latest.values() if not _takes_back(row)] for seq, latest in found.items()}
+
+
+def _takes_back(row: Row) -> bool:
+    """Whoever says something says a number or a text."""
+    return bool(row.by.startswith(FEEDBACK_OF) and row.value is None and not row.evidence)
+
+
+def reward_of(row: Row) -> Reward:
     """Whose word it is stands in brackets behind what computed it, where the name does not say."""
     source = next((each for each in Source if row.by.endswith(f" ({each})")), None)
     return Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight, source=source)
@@ -186,20 +220,6 @@ def own_rewards(connection: sa.Connection, traces: Collection[int]) -> dict[int,
     return {seq: codec.own_rewards(codec.unpack(body)) for seq, body in connection.execute(headers)}
 
 
-# What each says of which traces, and how far people who labelled the same ones agree.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelAgreement:
-    """Of two people on what both labelled."""
-
-    people: tuple[str, str]
-    traces: int
-    agreed: int
-    kappa: float | None
-    """Cohen's; `None` when both always said the same one thing."""
-
-
 def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
     """The word of each on each trace, by who and trace: the latest, where it was not taken back. Labels come oldest first."""
     found: dict[str, dict[str, bool]] = {}
@@ -209,20 +229,3 @@ def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
         else:
             found.setdefault(label.who, {})[label.trace_id] = label.good
     return found
-
-
-def agreed(labels: Iterable[Label]) -> Sequence[LabelAgreement]:
-    """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
-    # Whoever only lists traces need not wait for numpy.
-    from journeyman.stats import cohens_kappa
-
-    words = said(labels)
-    words.pop(AUTO, None)
-    found = []
-    for one, other in combinations(sorted(words), 2):
-        both = sorted(words[one].keys() & words[other].keys())
-        first, second = [words[one][id] for id in both], [words[other][id] for id in both]
-        if both:
-            same = sum(map(bool.__eq__, first, second))
-            found.append(LabelAgreement(people=(one, other), traces=len(both), agreed=same, kappa=cohens_kappa(first, second)))
-    return sorted(found, key=lambda each: -each.traces)

@@ -415,3 +415,40 @@ def test_where_nobody_judged_a_refused_call_is_bad_and_what_was_taken_instead_is
     assert calls == [{"id": 7}, {"id": 8}]
     assert bad.source["label"] == "find refused the call, and took it with other arguments"
     assert any("no tool took a call that it had refused" in line for line in sheet.left_out)
+
+
+def corrected(text: str, source: Source = Source.PERSON) -> Reward:
+    return Reward(name=f"correct_answer ({source})", value=None, evidence=text, weight=0.0, source=source)
+
+
+def test_a_corrected_answer_is_the_wanted_one_and_says_that_another_was_wrong(tmp_path: Path) -> None:
+    trace = replace(attempt("a", reward=1.0), rewards=(graded(1.0), corrected("In Bergen.")))
+    (given_, wanted), sheet = kto(tmp_path, judged(trace))
+    assert (given_.label, wanted.label) == (False, True)
+    assert messages(wanted.completion) == [said("assistant", "In Bergen.")]
+    assert messages(wanted.prompt) == [*messages(given_.prompt), *messages(given_.completion)[:-1]]
+    assert given_.source["label"] == "the person says that something else should have been answered"
+    assert wanted.source["label"] == "the person says that this should have been answered"
+    assert (sheet.good, sheet.bad) == (1, 1)
+
+
+def test_a_person_who_called_the_answer_good_is_believed_beside_the_correction(tmp_path: Path) -> None:
+    trace = replace(answered("a", "4"), label=True, labelled_by="ada", rewards=(corrected("Four."),))
+    rows, _ = kto(tmp_path, judged(trace))
+    assert [row.label for row in rows] == [True, True]
+    same, _ = kto(tmp_path, judged(replace(trace, label=None, rewards=(corrected(" 4 "),))))
+    assert [(row.label, messages(row.completion)[0]["content"]) for row in same] == [(True, "4")]
+
+
+def test_in_a_group_a_corrected_answer_only_judges_and_end_users_correct_nothing(tmp_path: Path) -> None:
+    traces = judged(
+        replace(answered("a", "5"), rewards=(corrected("4"),)), replace(answered("b", "4"), rewards=(corrected("4"),))
+    )
+    ((group,), sheet) = grpo(tmp_path, traces)
+    assert (group.completions, group.scores) == (
+        (({"role": "assistant", "content": "5"},), ({"role": "assistant", "content": "4"},)),
+        (0.0, 1.0),
+    )
+    assert any("no attempt wrote them" in what for what in sheet.left_out)
+    with pytest.raises(InputError, match="nothing to learn from"):
+        kto(tmp_path, judged(replace(answered("c", "5"), rewards=(corrected("4", Source.USER),))))

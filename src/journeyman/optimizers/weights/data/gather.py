@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from journeyman.agents.answer import CHARACTERS_PER_TOKEN, without_bullets, without_citation
+from journeyman.core.feedback import corrected_answer
 from journeyman.core.reward import Reward, Source, decide
 from journeyman.core.score import Experience
 from journeyman.core.task import Split
@@ -62,14 +63,29 @@ class LabelVerdict:
 
 
 def verdict(judged: JudgedTrace, threshold: float, *, proposals: bool) -> LabelVerdict | None:
-    """By the one rule, `core.reward.decide`; the auto-labeler's word only where it is asked for. `None` where nobody knows."""
+    """By the one rule, `core.reward.decide`; the auto-labeler's word only where it is asked for. `None` where nobody knows.
+
+    What somebody says should have been answered is ground truth of the answer that was given, where nobody of the same standing
+    judged it: another one is wrong.
+    """
     found = decide(
         (each for each in judged.said if proposals or each.told_by is not Source.LABELER),
         threshold=threshold,
     )
+    correction, order = corrected_answer(judged.said), list(Source)
+    if correction is not None and (
+        found.good is None or found.source is None or order.index(found.source) > order.index(correction.told_by)
+    ):
+        same = _folded(judged.trace.reply) == _folded(correction.evidence)
+        why = f"the {correction.told_by} says that {'this' if same else 'something else'} should have been answered"
+        return LabelVerdict(same, correction.told_by, why, float(same))
     if found.good is None or found.source is None or found.worth is None:
         return None
     return LabelVerdict(found.good, found.source, found.reason, found.worth)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def exclusion_reason(judged: JudgedTrace) -> str | None:
@@ -403,12 +419,36 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
     if label is None:
         losses.add(f"{UNKNOWN}: left out")
         return
-    task: bytes | None = None
-    for number, chat in enumerate(conversations_of(judged.trace, config, losses)):
-        task = task or _task(judged, chat)
+    chats = list(conversations_of(judged.trace, config, losses))
+    task = _task(judged, chats[0]) if chats else b""
+    labelled = [(chat, label) for chat in chats]
+    if (corrected := _corrected(judged, chats)) is not None and config.method == "grpo":
+        losses.add("corrected answers: no attempt wrote them, so that they are in no group")
+    elif corrected is not None:
+        labelled.append(corrected)
+    for number, (chat, verdict_on_it) in enumerate(labelled):
         fit = truncated(chat, max_characters(config), lambda what: losses.add(f"rows {what}"))
         if fit is not None:
-            yield _candidate(judged, fit, number, (task, label), spool)
+            yield _candidate(judged, fit, number, (task, verdict_on_it), spool)
+
+
+def _corrected(judged: JudgedTrace, chats: Sequence[Conversation]) -> tuple[Conversation, LabelVerdict] | None:
+    """The conversation with the answer that somebody says should have been given, where that is another one."""
+    correction, reply = corrected_answer(judged.said), _folded(judged.trace.reply)
+    if correction is None or _folded(correction.evidence) == reply:
+        return None
+    text = correction.evidence.strip()
+    why = f"the {correction.told_by} says that this should have been answered"
+    label = LabelVerdict(good=True, source=correction.told_by, reason=why, value=1.0)
+    for chat in chats:
+        if isinstance(chat.completion, str):
+            return replace(chat, completion=text, logprobs=None), label
+        *before, last = chat.completion
+        # Of sub-agents, the conversation whose answer the agent gave.
+        if last["role"] == "assistant" and _folded(last["content"]) == reply:
+            asked = (*chat.prompt, *before)
+            return replace(chat, prompt=asked, completion=({"role": "assistant", "content": text},), logprobs=None), label
+    return None
 
 
 def _of_calls(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterator[CandidateRow]:

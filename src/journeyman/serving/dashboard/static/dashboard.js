@@ -50,9 +50,22 @@ function toggle() {
   return Boolean(fold);
 }
 
+// In a trace: unfold what may be said, and go to a field of it.
+function write(selector) {
+  const fold = $("#say"), field = fold && $(selector, fold);
+  if (!field) return;
+  fold.open = true;
+  // What was answered is there to be mended, where all of it stands on the page.
+  const last = all(".talk .said.assistant > .long").at(-1);
+  if (field.id === "say-answer" && !field.value && last && !$("a.more", last)) field.value = $("pre", last).textContent;
+  field.focus();
+  field.scrollIntoView({ block: "center" });
+}
+
 const KEYS = {
   j: () => move(1), k: () => move(-1), g: () => say("good"), b: () => say("bad"), e: unfold,
-  u: () => $("#undo")?.click(), n: () => $("#older")?.click(), p: () => $("#newer")?.click(),
+  a: () => say("auto"), c: () => write("#say-answer"), n: () => write("#say-note"), s: () => write(".score"),
+  u: () => $("#undo")?.click(), "[": () => $("#older")?.click(), "]": () => $("#newer")?.click(),
   "/": () => { const field = $(".search"); if (field) { field.focus(); field.select(); } else location.href = "/traces"; },
   "?": () => $("#help").showModal(), Escape: () => $("#back")?.click(),
 };
@@ -117,6 +130,11 @@ function compared(one, other) {
 
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "k") { event.preventDefault(); if (!$("dialog[open]")) goTo(); return; }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest?.("form.word")) {
+    event.preventDefault();
+    event.target.form.requestSubmit();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || $("dialog[open]")) return;
   const typing = event.target.matches("input, select, textarea");
   if (typing) { if (event.key === "Escape") event.target.blur(); return; }
@@ -161,6 +179,10 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   body.addEventListener("htmx:afterRequest", ({ detail }) => { if (detail.xhr.status) { away(false); wait = 1; } });
   // A server that is gone is asked less often, and said to be gone.
+  // What was sent from is gone with what was said: whoever goes by keys stays where they were.
+  let told = false;
+  body.addEventListener("htmx:beforeRequest", ({ detail }) => { told = Boolean(detail.elt.closest("#said")); });
+  body.addEventListener("htmx:afterSettle", () => { if (told && document.activeElement === body) $("#said")?.focus(); told = false; });
   body.addEventListener("htmx:sendError", () => { away(true); wait = Math.min(wait * 2, 30); });
   body.addEventListener("htmx:responseError", ({ detail }) => {
     if (detail.xhr.status === 401) { location.reload(); return; }
