@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -138,7 +139,7 @@ def words(store: TraceStore) -> dict[str, tuple[str | None, float | None, str | 
     return {each.metric: (each.rater, each.value, each.text) for each in store.feedback_of([(TargetKind.TRACE, "t1")])}
 
 
-def forms(page: str) -> dict[str, dict[str, str]]:
+def forms(page: str) -> dict[str, dict[str, Any]]:
     """The hidden fields of each form that says a word, by its metric."""
     found = re.findall(r'<form class="word" method="post" action="/labels".*?</form>', page, re.DOTALL)
     fields = [dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)) for form in found]
@@ -212,7 +213,7 @@ def test_what_cannot_be_said_is_refused_in_one_sentence(
 
 
 def test_ten_megabytes_and_a_trace_that_is_gone_are_refused(store: TraceStore, rated: Visitor, guard: Guard) -> None:
-    asked = {"token": guard.form_token, "metric": "note"}
+    asked: dict[str, Any] = {"token": guard.form_token, "metric": "note"}
     assert rated.send("/labels", fragment=True, **asked, trace="t1", value="x" * 10_000_000)[0] == 413
     assert rated.send("/labels", fragment=True, **asked, trace="gone", value="x")[0] == 404
     assert rated.send("/labels", fragment=True, metric="note", token="", trace="t1", value="x")[0] == 403
