@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from journeyman.optimizers.weights.rows import Row, TextOrMessages
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_FLAGS = ("failed", "ended_in_error", "scored")
+"""Filters that take no value."""
 _FILTERS = (*(field.name for field in fields(Query) if field.name != "labelled"), "last")
 """The options of `filters`."""
+_SAID = tuple(name for name in _FILTERS if name not in _FLAGS)
+"""Those that can stand in one text: agent=desk,last=7d."""
 _ALSO = {"task": "task_id", "candidate": "candidate_id"}
 """Filters whose option has another name."""
 _LABELS = ("good", "bad", "none", "some")
@@ -297,8 +301,8 @@ def _filters(words: str) -> dict[str, Any]:
         name, _, value = part.partition("=")
         name = name.strip().replace("-", "_")
         name = _ALSO.get(name, name)
-        if name not in _FILTERS or not value:
-            known = ", ".join(_option(each) for each in _FILTERS if each != "failed")
+        if name not in _SAID or not value:
+            known = ", ".join(_option(each) for each in _SAID)
             raise InputError(f"--from-traces {words}: {part!r} is no filter; write {'agent=desk,last=7d'}, with {known}")
         found[name] = _value(name, value.strip(), words)
     return found

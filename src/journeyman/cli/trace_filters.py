@@ -40,6 +40,14 @@ filters = together(
     click.option("--max-reward", type=float, metavar="R", help="With a mean reward of at most R."),
     click.option("--error/--no-error", "failed", default=None, help="With an error in it, or without."),
     click.option(
+        "--ended-in-error",
+        is_flag=True,
+        default=None,
+        flag_value=True,
+        help="That ended in one, or a call of a model or an agent in it: a tool that refused is none.",
+    ),
+    click.option("--scored/--not-scored", default=None, help="Whose reward is known, or is not."),
+    click.option(
         "--text", metavar="WORDS", help='With all these words; "in quotes" for a phrase, the last may be a beginning.'
     ),
     click.option("--since", metavar="TIME", help="Begun at TIME or after it: 2026-11-05, 2026-11-05T14:00, …+02:00."),

@@ -138,7 +138,7 @@ def says_who_they_are_and_disagrees(colleague: "Page") -> None:
     assert (
         f"{WHO} says bad, Bo says good: they disagree. What holds is the word of Bo" in colleague.locator("#apart").inner_text()
     )
-    colleague.goto("/statistics")
+    colleague.goto("/performance")
     row = colleague.locator("#agreement tbody tr").filter(has_text="success").inner_text()
     assert "Cohen's κ 0.83 (0.3" in row
     assert "on 12" in row

@@ -255,7 +255,7 @@ def test_what_raters_write_is_text_on_every_page(store: TraceStore, guard: Guard
     store.add_feedback([replace(each, id=f"{each.id}-2", rater="bo", text="b") for each in evil], now=NOON)
     store.label("t1", False, who=EVIL, at=NOON)
     form = forms(rated.read("/traces/t1"))["note"]
-    pages = [rated.read("/traces/t1"), rated.read("/statistics"), rated.send("/labels", fragment=True, **form, value=EVIL)[1]]
+    pages = [rated.read("/traces/t1"), rated.read("/performance"), rated.send("/labels", fragment=True, **form, value=EVIL)[1]]
     for page in pages:
         assert "<script>alert" not in page
         assert "\u202e" not in page
