@@ -138,9 +138,7 @@ def _counted(told: Iterable[tuple[str, datetime]], *rules: str) -> dict[str, int
 
 
 def changed(seed: int, runs: int = 20) -> None:
-    print(
-        f"quality falls from 0.70 at the beginning of a day, {runs} runs, a look every 15 minutes: told within a day and a half, hours (median)"
-    )
+    print(f"quality falls from 0.70, {runs} runs, a look every 15 minutes: told within 36 hours, hours (median)")
     for a_day in (500, 1000, 5000):
         for falls in (0.03, 0.05, 0.1, 0.2):
             hours = []
