@@ -115,3 +115,26 @@ def test_a_monitor_that_looks_once_says_what_fires(fires: str, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["monitor", "--once", "--json"]) in (0, 1)
     assert "alerts" in json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[alerts]\nfor = "soon"', "alerts.hold_for must be a time such as 30s, 5m, 4h or 3d"),
+        ("[alerts]\nerror_rate = 5", "alerts.error_rate is 5, and must lie between 0 and 1"),
+        ('[alerts]\nburn = [[14.4, "1h", "x", "page"]]', "must be a time such as 30s"),
+        (
+            '[alerts.channels.page]\nurl_env = "https://alerts.example.org/s3cr3t"',
+            "must be the name of an environment variable",
+        ),
+        ('[alerts.channels.page]\nurl_env = "P"\nkind = "pigeon"', "alerts.channels.page.kind is 'pigeon', and must be"),
+        ("[alerts]\nerror_rat = 0.1", "did you mean alerts.error_rate?"),
+    ],
+)
+def test_a_bad_setting_is_one_sentence(project: Path, capsys: pytest.CaptureFixture[str], text: str, why: str) -> None:
+    (project / "journeyman.toml").write_text(text)
+    assert main(["alerts", "list"]) == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert "s3cr3t" not in err
+    assert len(err.splitlines()) == 1

@@ -195,3 +195,30 @@ def test_samples_are_kept_for_a_week_and_then_thinned_out(tmp_path: Path) -> Non
     # Ten minutes are 40 samples of a quarter of a minute, and two or three of five minutes.
     assert (found[0], found[6], found[100]) == (40, 40, 0)
     assert all(found[days] in (2, 3) for days in (8, 80))
+
+
+def test_what_a_killed_sender_had_claimed_is_sent_by_another_a_minute_later(tmp_path: Path) -> None:
+    channel = Deaf()
+    watched = Watched(
+        url=f"sqlite:///{tmp_path / 'journeyman.db'}",
+        folder=tmp_path,
+        channels={"hook": Deaf(deaf=True)},
+        sample={"memory": 0.9},
+    )
+    watched.go_on(5)
+    watched.monitor.close()
+    with open_alerts(watched.url) as kept:
+        later = watched.now + timedelta(minutes=1)
+        (waiting,) = kept.deliveries(later)
+        # Killed behind this line.
+        assert kept.claim(waiting, later)
+        assert not kept.claim(waiting, later)
+        assert kept.deliveries(later + timedelta(seconds=59)) == []
+    watched.channels = {"hook": channel}
+    watched.now = later + timedelta(seconds=50)
+    other = watched.another("other")
+    for _ in range(3):
+        other.once()
+        watched.now += timedelta(seconds=15)
+    other.close()
+    assert [each.change.value for each in channel.heard] == ["firing"]

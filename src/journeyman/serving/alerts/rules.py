@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import get_args
 
-from journeyman.core.alert import Alert, AlertRule, Measurement, Severity
+from journeyman.core.alert import Alert, AlertRule, AlertState, Measurement, Severity
 from journeyman.core.format import counted
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.stats.live import share_low, stability_low
@@ -20,6 +20,7 @@ TOLD_FOR = timedelta(days=1)
 """After which what happened to a release is no news any more."""
 RECENT, BEFORE = timedelta(days=1), timedelta(days=7)
 """For quality and drift: the last day beside the week before it."""
+_OVER = 0.8
 DRIFT = 0.2
 """Of the stability index: a change that is no small one, by convention."""
 _LEAST = 100
@@ -76,10 +77,11 @@ class Measurer:
         Args:
             before: Alerts that go on. Of those that nothing is found of any more it is found that they are over.
         """
-        seen = set()
+        before, seen = list(before), set[str]()
+        firing = {each.rule for each in before if each.state is AlertState.FIRING}
         for each in (
-            self._error_rate(measures, now),
-            self._latency(measures, now),
+            self._error_rate(measures, now, firing="error_rate" in firing),
+            self._latency(measures, now, firing="latency" in firing),
             *self._resources(sample),
             *self._burns(measures, now),
             *self._releases(measures, now),
@@ -92,28 +94,30 @@ class Measurer:
                 over = "it is over" if alert.rule in _NEWS.values() else "it is watched no longer"
                 yield Measurement(rule=alert.rule, subject=alert.subject, slot=alert.slot, breached=False, says=over)
 
-    def _error_rate(self, measures: Measures, now: datetime) -> Measurement:
+    def _error_rate(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         found = measures.errors(now - WINDOW, now)
         bound, told = self._settings.error_rate, {"conversations": found.traces, "failed": found.failed}
         said = f"{found.failed} of {counted(found.traces, 'conversation')} of the last five minutes failed"
-        breached = self._exceeds(found, bound)
+        breached = self._exceeds(found, bound, firing=firing)
         return Measurement(rule="error_rate", breached=breached, value=found.share, bound=bound, says=said, evidence=told)
 
-    def _exceeds(self, found: ErrorCount, bound: float) -> bool | None:
-        """Whether too many fail: by the share where there are many, and where there are few, by what is shown at least."""
+    def _exceeds(self, found: ErrorCount, bound: float, *, firing: bool = False) -> bool | None:
+        """Whether too many fail: where there are few, by what is shown at least; where there are many, by the share, as long as
+        half of the bound is shown. What fires is over below four fifths of the bound: else chance would have it come and go."""
         if not found.traces:
             return None
+        bound *= _OVER if firing else 1.0
         if found.traces < self._settings.least_requests:
             return share_low(found.failed, found.traces) > bound
-        return found.failed > bound * found.traces
+        return found.failed > bound * found.traces and share_low(found.failed, found.traces, 0.05) > bound / 2
 
-    def _latency(self, measures: Measures, now: datetime) -> Measurement:
+    def _latency(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         bound = self._settings.latency_ms
         found = measures.latency(now - WINDOW, now, bound / 1000)
         value = None if found.seconds is None else found.seconds * 1000
         said = f"of {counted(found.calls, 'call')} of the last five minutes 95 of 100 took up to {value or 0:,.0f} ms"
         said = said if found.calls else "of no call of a model of the last five minutes the time is known"
-        breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW)
+        breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW, firing=firing)
         told = {"calls": found.calls, "slow": found.slow}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
