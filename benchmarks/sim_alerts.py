@@ -94,8 +94,8 @@ def work(
     return Work(
         at=at,
         worth=(chance.random(len(at)) < share).astype(float),
-        failed=(chance.random(len(at)) < 0.03).astype(float),
-        slow=(chance.random(len(at)) < 0.035).astype(float),
+        failed=(chance.random(len(at)) < fails).astype(float),
+        slow=(chance.random(len(at)) < fails).astype(float),
         lengths=np.clip(chance.normal(8, 1.5, len(at)), 2, 19).astype(int),
         domains=chance.choice(6, len(at), p=[0.4, 0.25, 0.15, 0.1, 0.07, 0.03]),
     )
@@ -122,15 +122,21 @@ def looks(first: float, last: float, every: float) -> Iterable[datetime]:
         yield START + timedelta(days=first, seconds=number * every)
 
 
+def near(seed: int, days: int = 5) -> None:
+    print(f"error rate and latency, {days} days, a look every 30 seconds: firings a day")
+    for fails in (0.01, 0.02, 0.03, 0.04):
+        for a_day in (5760, 28_800, 115_200):
+            made = work(np.random.default_rng(seed), days + 3, a_day, fails=fails)
+            told = Counter(name for name, _ in fired(made, looks(3, days + 3, 30), anew=False))
+            shown = {name: round(told[name] / days, 1) for name in ("error_rate", "latency", "burn 1x 3d/6h")}
+            print(f"  {fails:.0%} fail and are slow, {a_day / 288:5.0f} in five minutes: {shown}", flush=True)
+
+
 def unchanged(days: int, seed: int) -> None:
     print(f"nothing changes, {days} days, a look every five minutes: firings")
     for a_day in (200, 1000, 5000):
         told = fired(work(np.random.default_rng(seed), days + 8, a_day), looks(8, days + 8, 300))
         print(f"  {a_day:5} sessions a day: ", _counted(told, "quality", "drift"), flush=True)
-    print("3 % fail and 3.5 % are slow (bounds 5 %), 10 days, a look every 30 seconds: firings")
-    for a_day in (72, 1440, 5760, 28_800, 115_200):
-        told = fired(work(np.random.default_rng(seed), 13, a_day), looks(3, 13, 30), anew=False)
-        print(f"  {a_day / 288:6.2f} in five minutes: ", _counted(told, "error_rate", "latency", "burn"), flush=True)
 
 
 def _counted(told: Iterable[tuple[str, datetime]], *rules: str) -> dict[str, int] | str:
@@ -187,6 +193,7 @@ def main() -> None:
     if given.cost:
         cost(given.traces)
     else:
+        near(given.seed)
         unchanged(given.days, given.seed)
         changed(given.seed)
 
