@@ -39,7 +39,9 @@ def command(context: click.Context, /, section: str | None, as_json: bool) -> No
     if not as_json:
         where = str(project.file) if project.file else f"none; write one: journeyman settings init ({project.root})"
         say(f"file: {where}")
-        columns = [Column(name=name, words=True, wraps=True) for name in ("setting", "value", "said by")]
+        # A name is searched for, and stays whole.
+        columns = [Column(name=name, words=True, wraps=True, least=least) for name, least in
+                   (("setting", 40), ("value", 20), ("said by", 20))]  # fmt: skip
         table(columns, [(each.name, plain(_text(each.value)), plain(each.origin)) for each in listed])
     shown = {each.name: {"value": each.value, "origin": each.origin, "help": each.help} for each in listed}
     emit({"file": str(project.file) if project.file else None, "settings": shown}, as_json=as_json)

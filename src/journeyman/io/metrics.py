@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
@@ -42,6 +42,14 @@ class MetricsRegistry:
         """Several, of which others know, asked when somebody looks."""
         self._registry.register(_Asked(families))
 
+    def ask_late(self, families: Callable[[], Families]) -> None:
+        """The same, of which it costs to ask what there is: that is not done before somebody looks."""
+        self._registry.register(_AskedLate(families))
+
+    def own_process(self) -> None:
+        """What this process takes of the machine: `process_cpu_seconds_total`, `process_resident_memory_bytes` …"""
+        ProcessCollector(registry=self._registry)
+
     def text(self) -> str:
         return generate_latest(self._registry).decode()
 
@@ -49,6 +57,11 @@ class MetricsRegistry:
 @dataclass(frozen=True, eq=False)
 class _Asked:
     collect: Callable[[], Families]
+
+
+class _AskedLate(_Asked):
+    def describe(self) -> Families:
+        return ()
 
 
 def _by_labels(metric: M, labels: Sequence[str]) -> Callable[..., M]:

@@ -4,19 +4,22 @@ Live are traces that the gateway, telemetry or a hook recorded; attempts of a ru
 trace is a conversation, and counts in the window in which it began.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import sqlalchemy as sa
 
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
 from journeyman.stores.tables import AUDIT, ROLLOUT_EVENTS, ROLLOUTS, SLOT_MOVES
-from journeyman.stores.traces.tables import TRACE_MODELS, TRACES
+from journeyman.stores.traces.tables import TRACE_MODELS, TRACE_TOOLS, TRACES
 
 _MOST = 0.95
 LIVE_SOURCES = ("gateway", "otlp", "hook")
+
+
+MixOf = Literal["length", "domain", "tools"]
 
 
 class ErrorCount(NamedTuple):
@@ -36,6 +39,22 @@ class LatencyQuantile(NamedTuple):
     """Of these, above the bound."""
     seconds: float | None
     """What 95 of 100 of them took at most."""
+
+
+class ScoreSummary(NamedTuple):
+    """What sessions were worth; each is one number, the mean over its scored traces."""
+
+    sessions: int
+    mean: float
+    variance: float
+
+
+class Mix(NamedTuple):
+    """How what was asked is spread over kinds."""
+
+    counts: Mapping[str, float]
+    sessions: int
+    """So many independent ones stand behind it, at most."""
 
 
 class ReleaseNews(NamedTuple):
@@ -84,6 +103,33 @@ class Measures:
             return LatencyQuantile(0, 0, None)
         return LatencyQuantile(int(row.total), int(row.slow), float(row.each))
 
+    def score_summary(self, since: datetime, until: datetime) -> ScoreSummary:
+        each = _session_scores(since, until).cte()
+        score, count, average = each.c.score, sa.func.count(), sa.func.avg
+        with self._database.read() as connection:
+            sessions, mean, squares = connection.execute(sa.select(count, average(score), average(score * score))).one()
+        return ScoreSummary(sessions, float(mean or 0), max(0.0, float(squares or 0) - float(mean or 0) ** 2))
+
+    def mix(self, of: MixOf, since: datetime, until: datetime) -> Mix:
+        """How conversations are spread over domains or tools, or over lengths of what models were sent, by powers of two."""
+        live, joined = _live(since, until), cast(sa.FromClause, TRACES)
+        kind: sa.ColumnElement[Any] = TRACES.c.domain
+        count: sa.ColumnElement[Any] = sa.func.count()
+        if of == "tools":
+            joined = TRACES.join(TRACE_TOOLS, TRACE_TOOLS.c.trace == TRACES.c.seq)
+            kind, count = TRACE_TOOLS.c.tool, sa.func.sum(TRACE_TOOLS.c.calls)
+        elif of == "length":
+            length = TRACES.c.input_tokens / TRACES.c.model_calls
+            kind = sa.case(*((length < 2**power, sa.literal(f"below {2**power}")) for power in range(4, 21)), else_="more")
+            live += [TRACES.c.input_tokens.is_not(None), TRACES.c.model_calls > 0]
+        sessions = sa.select(sa.func.count(sa.distinct(sa.func.coalesce(TRACES.c.session, TRACES.c.id))))
+        with self._database.read() as connection:
+            rows = connection.execute(
+                sa.select(kind.label("kind"), count.label("count")).select_from(joined).where(*live).group_by("kind")
+            )
+            counts = {str(row.kind): float(row[1]) for row in rows}
+            return Mix(counts, connection.execute(sessions.select_from(joined).where(*live)).scalar_one())
+
     def release_news(self, since: datetime) -> Sequence[ReleaseNews]:
         """Rollouts that were rolled back, and promoted candidates that declined, since then; and those that are held now.
         Oldest first."""
@@ -100,6 +146,12 @@ class Measures:
             for row in connection.execute(declined.order_by(AUDIT.c.seq)):
                 news.append(ReleaseNews("decline", row.target, row.target, row.seq, row.reason, row.actor, row.at))
         return news
+
+
+def _session_scores(since: datetime, until: datetime) -> sa.Select[Any]:
+    session = sa.func.coalesce(TRACES.c.session, TRACES.c.id)
+    score = sa.func.avg(TRACES.c.reward).label("score")
+    return sa.select(score).where(*_live(since, until), TRACES.c.reward.is_not(None)).group_by(session)
 
 
 def _live(since: datetime, until: datetime) -> list[sa.ColumnElement[bool]]:

@@ -1,13 +1,20 @@
 """What fires is told to each channel: by a real server on loopback, later where it is away, and once."""
 
+import socket
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from journeyman.stores.alerts import open_alerts
-from tests.support.alarms import Deaf, Watched, bodies, hook
+from journeyman.core.alert import Silence, acknowledged
+from journeyman.experiments.settings import AlertSettings, ChannelSettings
+from journeyman.serving.alerts.channels import channels
+from journeyman.stores.alerts import ResourceSample, open_alerts
+from tests.serving.releases.test_assignment import server
+from tests.support.alarms import NOON, Deaf, Watched, bodies, hook
 from tests.support.upstream import Upstream, failed, upstream
 
 pytestmark = pytest.mark.service
@@ -71,3 +78,147 @@ def test_of_two_monitors_one_tells(tmp_path: Path) -> None:
     for each in (watched.monitor, *others):
         each.close()
     assert [each.rule for each in channel.heard] == ["resources"]
+
+
+@pytest.mark.postgres
+def test_a_store_that_is_away_is_told_all_the_same_and_is_in_it_once_it_is_back(up: Upstream, tmp_path: Path) -> None:
+    with server() as (made, url):
+        watched = Watched(url=url, folder=tmp_path / "project", channels=hook(up))
+        assert watched.go_on(3) == []
+        made.stop()
+        try:
+            assert watched.go_on(5) == ["store pending", "store firing"]
+            (body,) = bodies(up)
+            assert body["alerts"][0]["labels"]["alertname"] == "journeyman_store"
+            # Another monitor on this machine, or one that is started anew, goes on from the file.
+            watched.monitor.close()
+            watched.monitor = watched.another("two")
+            assert watched.go_on(3) == []
+        finally:
+            made.start()
+        assert watched.go_on(5) == ["store resolved"]
+        watched.monitor.close()
+        assert [each["status"] for each in bodies(up)] == ["firing", "resolved"]
+        assert [each.change.value for each in watched.history()] == ["resolved", "firing", "pending"]
+
+
+def test_an_address_is_in_nothing_that_is_kept_or_said(up: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    secret = "s3cr3t-in-the-path"
+    gone = socket.create_server(("127.0.0.1", 0))
+    port = gone.getsockname()[1]
+    gone.close()
+    addresses = {
+        "BROKEN": (f"http://user:{secret}@127.0.0.1:{port}/{secret}?token={secret}", "webhook"),
+        "MESSAGE": (f"json://user:{secret}@127.0.0.1:{port}/{secret}", "apprise"),
+        "REFUSED": (f"{up.url}/{secret}", "webhook"),
+        "NONSENSE": (f"nonsense-{secret}", "webhook"),
+    }
+    up.answer = lambda asked: failed(404)
+    settings = AlertSettings(
+        channels={name: ChannelSettings(url_env=name, kind=kind) for name, (_, kind) in addresses.items()}  # type: ignore[arg-type]
+    )
+    told = channels(settings, {name: url for name, (url, _) in addresses.items()})
+    watched = Watched(
+        url=f"sqlite:///{tmp_path / 'journeyman.db'}", folder=tmp_path, channels=told, settings=settings, sample={"memory": 0.9}
+    )
+    watched.go_on(6)
+    watched.monitor.close()
+    with open_alerts(watched.url) as kept:
+        details = {each.channel: each.detail for each in kept.undelivered()}
+    assert details == {
+        "BROKEN": "the channel BROKEN does not answer",
+        "MESSAGE": "the channel MESSAGE does not answer, or says no",
+        "REFUSED": "the channel REFUSED answers with HTTP status 404",
+        "NONSENSE": "the variable NONSENSE of alerts.channels.NONSENSE holds no address such as https://alerts.example.org/hook",
+    }
+    assert secret not in caplog.text
+    assert secret not in repr(told)
+    assert all(secret.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_channel_of_apprise_is_told_in_words(up: Upstream, tmp_path: Path) -> None:
+    address = up.url.replace("http://", "json://")
+    told = channels(AlertSettings(channels={"words": ChannelSettings(url_env="W", kind="apprise")}), {"W": address})
+    watched = Watched(url=f"sqlite:///{tmp_path / 'journeyman.db'}", folder=tmp_path, channels=told, sample={"memory": 0.9})
+    watched.go_on(6)
+    watched.monitor.close()
+    (body,) = bodies(up)
+    assert body["title"] == "Journeyman: resources (memory on host): firing"
+    assert body["message"] == "90% of the memory is used"
+
+
+def test_a_silence_keeps_it_quiet_until_it_ends_and_an_acknowledgement_until_it_is_over(tmp_path: Path) -> None:
+    channel = Deaf()
+    watched = Watched(
+        url=f"sqlite:///{tmp_path / 'journeyman.db'}", folder=tmp_path, channels={"hook": channel}, sample={"memory": 0.9}
+    )
+    until = watched.now + timedelta(minutes=10)
+    silence = Silence(id="s1", rule="resources", until=until, who="ann", why="a drill", at=watched.now)
+    with open_alerts(watched.url) as kept:
+        kept.silence(silence)
+    assert watched.go_on(18) == ["resources pending", "resources firing"]
+    assert channel.heard == []
+    assert watched.go_on(4) == ["resources repeated"]
+    assert [each.change.value for each in channel.heard] == ["repeated"]
+    with open_alerts(watched.url) as kept:
+        (firing,) = kept.firing()
+        assert kept.add([acknowledged(firing, "ann", watched.now)])
+    watched.now += timedelta(hours=5)
+    assert watched.go_on(4) == []
+    watched.sample = {"memory": 0.1}
+    assert watched.go_on(2) == ["resources resolved"]
+    watched.monitor.close()
+    assert [each.change.value for each in channel.heard] == ["repeated", "resolved"]
+
+
+def test_what_fires_on_is_told_again_after_four_hours(tmp_path: Path) -> None:
+    channel = Deaf()
+    watched = Watched(
+        url=f"sqlite:///{tmp_path / 'journeyman.db'}", folder=tmp_path, channels={"hook": channel}, sample={"memory": 0.9}
+    )
+    watched.go_on(6)
+    watched.now += timedelta(hours=3, minutes=50)
+    assert watched.go_on(2) == []
+    watched.now += timedelta(minutes=15)
+    assert watched.go_on(3) == ["resources repeated"]
+    watched.monitor.close()
+
+
+def test_samples_are_kept_for_a_week_and_then_thinned_out(tmp_path: Path) -> None:
+    with open_alerts(tmp_path / "journeyman.db") as kept:
+        for days in (0, 6, 8, 80, 100):
+            first = NOON - timedelta(days=days)
+            kept.add_samples(ResourceSample(at=first + timedelta(seconds=15 * n), host="h", cpu=0.5) for n in range(40))
+        kept.thin_samples(NOON + timedelta(minutes=10))
+        found = Counter((NOON + timedelta(minutes=10) - each.at).days for each in kept.samples(NOON - timedelta(days=200)))
+    # Ten minutes are 40 samples of a quarter of a minute, and two or three of five minutes.
+    assert (found[0], found[6], found[100]) == (40, 40, 0)
+    assert all(found[days] in (2, 3) for days in (8, 80))
+
+
+def test_what_a_killed_sender_had_claimed_is_sent_by_another_a_minute_later(tmp_path: Path) -> None:
+    channel = Deaf()
+    watched = Watched(
+        url=f"sqlite:///{tmp_path / 'journeyman.db'}",
+        folder=tmp_path,
+        channels={"hook": Deaf(deaf=True)},
+        sample={"memory": 0.9},
+    )
+    watched.go_on(5)
+    watched.monitor.close()
+    with open_alerts(watched.url) as kept:
+        later = watched.now + timedelta(minutes=1)
+        (waiting,) = kept.deliveries(later)
+        # Killed behind this line.
+        assert kept.claim(waiting, later)
+        assert not kept.claim(waiting, later)
+        assert kept.deliveries(later + timedelta(seconds=59)) == []
+    watched.channels = {"hook": channel}
+    watched.now = later + timedelta(seconds=50)
+    other = watched.another("other")
+    for _ in range(3):
+        other.once()
+        watched.now += timedelta(seconds=15)
+    other.close()
+    assert [each.change.value for each in channel.heard] == ["firing"]

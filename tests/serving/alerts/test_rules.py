@@ -1,5 +1,6 @@
 """Each rule that stands ready fires once, when it is bad for long enough, and not below its bound, on real stores."""
 
+import random
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -120,3 +121,40 @@ def test_a_held_rollout_is_told_until_it_goes_on(watched: Watched) -> None:
         assert watched.go_on(2) == ["hold firing"]
         rollouts.advance(rollout.then(EventKind.RESUME, Cause(reason="they came", actor="person:ann", at=watched.now)))
         assert watched.go_on(2) == ["hold resolved"]
+
+
+def judged(watched: Watched, count: int, good: float) -> None:
+    """Sessions of the last ten hours, of which exactly that share is good, in any order."""
+    scores = [float(each < good * count) for each in range(count)]
+    random.Random(count).shuffle(scores)
+    watched.score(scores)
+
+
+def test_quality_that_falls_by_ten_points_fires_and_by_less_than_the_tolerance_does_not(watched: Watched) -> None:
+    for day in range(1, 8):
+        watched.now = NOON + timedelta(days=day)
+        judged(watched, 300, 0.7)
+    watched.now += timedelta(days=1)
+    judged(watched, 1200, 0.68)
+    assert [each for each in watched.go_on(8) if each.startswith("quality")] == []
+    watched.now += timedelta(days=1)
+    judged(watched, 1200, 0.6)
+    changes = [each for each in watched.go_on(8) if each.startswith("quality")]
+    assert changes == ["quality pending", "quality firing"]
+    (alert,) = (each for each in watched.channels["hook"].heard if each.rule == "quality")
+    assert alert.evidence["now"]["mean"] == pytest.approx(0.6)
+    watched.now += timedelta(days=1)
+    judged(watched, 1200, 0.72)
+    assert "quality resolved" in watched.go_on(2)
+
+
+def test_requests_that_become_longer_are_told_and_nothing_is_held(watched: Watched) -> None:
+    watched.now -= timedelta(days=3)
+    watched.come(1000, tokens=100)
+    watched.now += timedelta(days=3)
+    watched.come(200, tokens=100)
+    assert [each for each in watched.go_on(6) if each.startswith("drift")] == []
+    watched.come(600, tokens=3000)
+    watched.go_on(6)
+    (alert,) = (each for each in watched.channels["hook"].heard if each.rule == "drift")
+    assert (alert.subject, alert.severity) == ("length", "ticket")

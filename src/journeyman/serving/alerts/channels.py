@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -85,19 +86,23 @@ class AppriseMessage:
     url: str = field(repr=False)
 
     def send(self, alert: Alert) -> None:
-        try:
-            from apprise import Apprise, NotifyType
-        except ModuleNotFoundError as error:
-            raise MissingExtra(f"messages need {error.name}: pip install 'journeyman[alerts]'") from error
-        # It writes addresses into the log.
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
-        teller = Apprise()
-        if not teller.add(self.url):
-            raise DeliveryFailed(f"the channel {self.name} has no address that apprise knows")
         over = alert.state is AlertState.RESOLVED
-        kind = NotifyType.SUCCESS if over else NotifyType.FAILURE if alert.severity == "page" else NotifyType.WARNING
-        if not teller.notify(title=f"Journeyman: {alert.name}: {alert.state}", body=alert.says, notify_type=kind):
-            raise DeliveryFailed(f"the channel {self.name} does not answer, or says no")
+        kind = "success" if over else "failure" if alert.severity == "page" else "warning"
+        with warnings.catch_warnings():
+            # All that apprise can tell is loaded at the first message, old modules among it.
+            warnings.simplefilter("ignore")
+            try:
+                from apprise import Apprise, NotifyType
+            except ModuleNotFoundError as error:
+                raise MissingExtra(f"messages need {error.name}: pip install 'journeyman[alerts]'") from error
+            # It writes addresses into the log.
+            logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+            teller = Apprise()
+            if not teller.add(self.url):
+                raise DeliveryFailed(f"the channel {self.name} has no address that apprise knows")
+            title = f"Journeyman: {alert.name}: {alert.state}"
+            if not teller.notify(title=title, body=alert.says, notify_type=NotifyType(kind)):
+                raise DeliveryFailed(f"the channel {self.name} does not answer, or says no")
 
 
 _KINDS: Mapping[str, type[Webhook] | type[AppriseMessage]] = {"webhook": Webhook, "apprise": AppriseMessage}

@@ -1,20 +1,33 @@
 """The rules that stand ready, and what each finds: by counts that the database makes, and by a look at the machine."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from time import monotonic
+from typing import get_args
 
-from journeyman.core.alert import Alert, AlertRule, Measurement, Severity
+from journeyman.core.alert import Alert, AlertRule, AlertState, Measurement, Severity
 from journeyman.core.format import counted
 from journeyman.experiments.settings import AlertSettings, duration
-from journeyman.stats.live import share_low
+from journeyman.stats.live import share_low, stability_low
 from journeyman.stores.alerts import ResourceSample
-from journeyman.stores.measures import ErrorCount, Measures
+from journeyman.stores.measures import ErrorCount, Measures, MixOf
 
 WINDOW = timedelta(minutes=5)
 """For error rate and latency."""
 TOLD_FOR = timedelta(days=1)
 """After which what happened to a release is no news any more."""
+RECENT, BEFORE = timedelta(days=1), timedelta(days=7)
+"""For quality and drift: the last day beside the week before it."""
+_OVER = 0.8
+DRIFT = 0.2
+"""Of the stability index: a change that is no small one, by convention."""
+_LEAST = 100
+"""Sessions below which neither is told."""
+_SURE, _MANY_LOOKS = 1.645, 4.0
+"""Standard errors: of one look in 20, and of one in 30,000, as it is looked very often."""
+_LONGEST = timedelta(minutes=5)
 _SLOW = 0.05
 """The 95th percentile is above a bound where more than this share is."""
 STORE = "store"
@@ -33,6 +46,12 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
         AlertRule(name="latency", says=f"of calls of models in five minutes, 5 of 100 took more than {slow}"),
         AlertRule(name="resources", says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
         AlertRule(name="burn", says=f"errors use up their budget of {share} too fast", hold=timedelta(0)),
+        AlertRule(
+            name="quality", says=f"sessions are shown to be worth {settings.degradation:.0%} less than those of the week before"
+        ),
+        AlertRule(
+            name="drift", says="what is asked is shown to be another mix than in the week before", severity=Severity.TICKET
+        ),
         AlertRule(name=STORE, says="the monitor cannot reach the store"),
         AlertRule(name="rollback", says="a candidate was taken back", hold=timedelta(0)),
         AlertRule(name="hold", says="a rollout is held", severity=Severity.TICKET, hold=timedelta(0)),
@@ -48,6 +67,7 @@ class Measurer:
 
     def __init__(self, settings: AlertSettings) -> None:
         self._settings = settings
+        self._slow: tuple[datetime, datetime, Sequence[Measurement]] | None = None
         self.rules = rules(settings)
 
     def found(
@@ -57,13 +77,15 @@ class Measurer:
         Args:
             before: Alerts that go on. Of those that nothing is found of any more it is found that they are over.
         """
-        seen = set()
+        before, seen = list(before), set[str]()
+        firing = {each.rule for each in before if each.state is AlertState.FIRING}
         for each in (
-            self._error_rate(measures, now),
-            self._latency(measures, now),
+            self._error_rate(measures, now, firing="error_rate" in firing),
+            self._latency(measures, now, firing="latency" in firing),
             *self._resources(sample),
             *self._burns(measures, now),
             *self._releases(measures, now),
+            *self._trends(measures, now),
         ):
             seen.add(each.fingerprint)
             yield each
@@ -72,28 +94,30 @@ class Measurer:
                 over = "it is over" if alert.rule in _NEWS.values() else "it is watched no longer"
                 yield Measurement(rule=alert.rule, subject=alert.subject, slot=alert.slot, breached=False, says=over)
 
-    def _error_rate(self, measures: Measures, now: datetime) -> Measurement:
+    def _error_rate(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         found = measures.errors(now - WINDOW, now)
         bound, told = self._settings.error_rate, {"conversations": found.traces, "failed": found.failed}
         said = f"{found.failed} of {counted(found.traces, 'conversation')} of the last five minutes failed"
-        breached = self._exceeds(found, bound)
+        breached = self._exceeds(found, bound, firing=firing)
         return Measurement(rule="error_rate", breached=breached, value=found.share, bound=bound, says=said, evidence=told)
 
-    def _exceeds(self, found: ErrorCount, bound: float) -> bool | None:
-        """Whether too many fail: by the share where there are many, and where there are few, by what is shown at least."""
+    def _exceeds(self, found: ErrorCount, bound: float, *, firing: bool = False) -> bool | None:
+        """Whether too many fail: where there are few, by what is shown at least; where there are many, by the share, as long as
+        half of the bound is shown. What fires is over below four fifths of the bound: else chance would have it come and go."""
         if not found.traces:
             return None
+        bound *= _OVER if firing else 1.0
         if found.traces < self._settings.least_requests:
             return share_low(found.failed, found.traces) > bound
-        return found.failed > bound * found.traces
+        return found.failed > bound * found.traces and share_low(found.failed, found.traces, 0.05) > bound / 2
 
-    def _latency(self, measures: Measures, now: datetime) -> Measurement:
+    def _latency(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         bound = self._settings.latency_ms
         found = measures.latency(now - WINDOW, now, bound / 1000)
         value = None if found.seconds is None else found.seconds * 1000
         said = f"of {counted(found.calls, 'call')} of the last five minutes 95 of 100 took up to {value or 0:,.0f} ms"
         said = said if found.calls else "of no call of a model of the last five minutes the time is known"
-        breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW)
+        breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW, firing=firing)
         told = {"calls": found.calls, "slow": found.slow}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
@@ -134,6 +158,56 @@ class Measurer:
                 severity=Severity(severity),
                 evidence={"long": over._asdict(), "short": lately._asdict()},
             )
+
+    def _trends(self, measures: Measures, now: datetime) -> Sequence[Measurement]:
+        """Counted over a week: not again before twenty times as long has passed as it took."""
+        if self._slow is None or not self._slow[0] <= now < self._slow[1]:
+            began = monotonic()
+            found = [self._quality(measures, now), *(self._drift(measures, now, each) for each in get_args(MixOf))]
+            self._slow = (now, now + min(_LONGEST, 20 * timedelta(seconds=monotonic() - began)), found)
+        return self._slow[2]
+
+    def _quality(self, measures: Measures, now: datetime) -> Measurement:
+        """Worse by more than is tolerated, as 95 of 100 intervals would have it, and worse at all at a level that stands many
+        looks. What is no longer worse by so much is over; in between nothing changes."""
+        since, tolerance = now - RECENT, self._settings.degradation
+        before, lately = measures.score_summary(since - BEFORE, since), measures.score_summary(since, now)
+        told = {"before": before._asdict(), "now": lately._asdict()}
+        if min(before.sessions, lately.sessions) < _LEAST:
+            said = "of too few sessions it is known what they were worth"
+            return Measurement(rule="quality", breached=None, bound=-tolerance, says=said, evidence=told)
+        apart = lately.mean - before.mean
+        error = math.sqrt(before.variance / before.sessions + lately.variance / lately.sessions)
+        shown = apart + _SURE * error < -tolerance and apart + _MANY_LOOKS * error < 0
+        low, high = apart - _MANY_LOOKS * error, apart + _MANY_LOOKS * error
+        said = f"{counted(lately.sessions, 'session')} of the last day were worth {lately.mean:.3f}"
+        return Measurement(
+            rule="quality",
+            breached=True if shown else False if apart > -tolerance else None,
+            value=apart,
+            bound=-tolerance,
+            says=f"{said}, {before.sessions:,} of the week before {before.mean:.3f}: "
+            f"{apart:+.3f}, between {low:+.3f} and {high:+.3f}",
+            evidence={**told, "low": low, "high": high},
+        )
+
+    def _drift(self, measures: Measures, now: datetime, of: MixOf) -> Measurement:
+        since = now - RECENT
+        before, lately = measures.mix(of, since - BEFORE, since), measures.mix(of, since, now)
+        index, low = stability_low(before.counts, lately.counts, (before.sessions, lately.sessions))
+        few = min(before.sessions, lately.sessions) < _LEAST
+        named = {"length": "how long requests are", "domain": "which domains are asked", "tools": "which tools are used"}
+        sure = f"{index:.2f}, {max(0.0, low):.2f} of it for sure"
+        said = f"{named[of]}: the stability index of the last day and the week before is {sure}"
+        return Measurement(
+            rule="drift",
+            subject=of,
+            breached=None if few or DRIFT / 2 < low <= DRIFT else low > DRIFT,
+            value=None if few else index,
+            bound=DRIFT,
+            says=f"{named[of]}: too few sessions to tell" if few else said,
+            evidence={"before": before._asdict(), "now": lately._asdict()},
+        )
 
     def _releases(self, measures: Measures, now: datetime) -> Sequence[Measurement]:
         said = {"rollback": "was rolled back", "drop": "lost a candidate", "hold": "is held", "decline": "has declined"}

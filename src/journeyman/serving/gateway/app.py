@@ -25,7 +25,7 @@ from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
 from journeyman.serving.gateway.feedback import FeedbackDesk
 from journeyman.serving.gateway.forwarding import Forwarder, GatewayConfig
 from journeyman.serving.gateway.releases import LARGEST as LARGEST_RELEASE
-from journeyman.serving.gateway.releases import ReleaseDesk, is_asked
+from journeyman.serving.gateway.releases import ReleaseDesk, StoreGauges, is_asked
 from journeyman.serving.gateway.request import (
     Header,
     HTTPRejection,
@@ -226,6 +226,8 @@ class Gateway:
         self._forwarder = Forwarder(config, self._routes, self._asking, intake, self.metrics)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
         self._releases = ReleaseDesk(config.control) if config.control is not None else None
+        if (kept := config.control or config.feedback) is not None:
+            self.metrics.ask_late(StoreGauges(kept.store_url).families)
         self._desk = FeedbackDesk(config.feedback, self.metrics) if config.feedback is not None else None
         self.draining = False
         """Said by `/health` while the server stops."""
@@ -346,7 +348,9 @@ class Gateway:
         except HTTPRejection as refused:
             await answer_refusal(send, refused)
             return
-        await answer(send, 200, self.metrics.text().encode(), [(b"content-type", CONTENT_TYPE.encode())])
+        # In a thread, as the store is asked, too, and answers flow meanwhile.
+        text = await asyncio.to_thread(self.metrics.text)
+        await answer(send, 200, text.encode(), [(b"content-type", CONTENT_TYPE.encode())])
 
 
 # The gateway as a process: it listens, and stops in order when it is told to.

@@ -1,14 +1,21 @@
-"""`/releases` over HTTP: begin a rollout, move it, and see how it stands, by the functions that the command uses."""
+"""`/releases` over HTTP: begin a rollout, move it, and see how it stands, by the functions that the command uses. Alarms from
+outside move one, too, and Prometheus is told what the store says."""
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
+from journeyman.core.alert import OutsideAlert, read_webhook
 from journeyman.core.errors import InputError, ModelError, ReleaseError, StoreError
-from journeyman.core.rollout import ANY, EventKind, Rollout
+from journeyman.core.rollout import ANY, EventKind, Rollout, RolloutState, Slot
 from journeyman.io.http_server import bearer_token, known_token
+from journeyman.io.metrics import Families, GaugeMetricFamily
 from journeyman.serving.gateway.request import Header, HTTPRejection, Send, answer_json
 
 if TYPE_CHECKING:
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Bytes of a request."""
 TOKEN = b"x-journeyman-release-token"
+ALERTS = "/alerts/webhook"
+"""Where an outside alarm is heard."""
 _LIST, _ONE, _END = "/releases.json", "/releases/", ".json"
 _ACTOR = "api"
 _AT_ONCE = 8
@@ -60,7 +69,7 @@ class ReleaseConfig:
 def is_asked(method: str, path: str) -> bool:
     """Whether an address is one of these."""
     if method == "POST":
-        return path == "/releases" or _moved(path) is not None
+        return path in ("/releases", ALERTS) or _moved(path) is not None
     return path == _LIST or (path.startswith(_ONE) and path.endswith(_END))
 
 
@@ -148,14 +157,28 @@ class ReleaseDesk:
             found = _found(kept, id if slash else name)
             return (evidence_told(found, kept.evidence(found.id)) if slash else {"rollout": found.told()}), found
 
-    def _acted(self, path: str, body: bytes, expected: int | None) -> tuple[int, dict[str, Any], Rollout]:
+    def _acted(self, path: str, body: bytes, expected: int | None) -> tuple[int, dict[str, Any], Rollout | None]:
         moved = _moved(path)
-        if moved is None:
+        status, told, rollout = 200, dict[str, Any](), cast("Rollout | None", None)
+        if path == ALERTS:
+            told = {"done": True, "alerts": self._alarmed(body)}
+        elif moved is None:
             status, told, rollout = self._started(_fields(body, _START))
         else:
             status, told, rollout = self._move(*moved, _fields(body, _MOVES[moved[1]]), expected)
         self._config.refresh()
         return status, told, rollout
+
+    def _alarmed(self, body: bytes) -> list[dict[str, Any]]:
+        """What followed from each alarm that names a slot. One that is over changes nothing: whoever was held is let go on by
+        somebody who has looked."""
+        try:
+            heard = read_webhook(json.loads(body))
+        except (ValueError, RecursionError):
+            raise InputError("the body is no JSON") from None
+        wanted = [(each, *_wanted(each)) for each in heard if each.firing and _SLOT in each.labels]
+        with self._opened() as kept:
+            return [_followed(kept, *each) for each in wanted]
 
     def _started(self, given: dict[str, Any]) -> tuple[int, dict[str, Any], Rollout]:
         from journeyman.serving.releases import control
@@ -192,6 +215,123 @@ class ReleaseDesk:
             by = control.Person(_ACTOR, given.pop("reason"))
             moved = control.move(kept, found, control.RolloutMove(kind=kind, by=by, **given))
         return 200, moved.as_json(), moved.rollout
+
+
+_SLOT, _ACTION = "journeyman_slot", "journeyman_action"
+
+
+def _wanted(alarm: OutsideAlert) -> tuple[Slot, EventKind]:
+    """
+    Raises:
+        InputError: Its labels name no slot, or what cannot be done to one.
+    """
+    action = alarm.labels.get(_ACTION, "hold")
+    if action not in ("hold", "rollback"):
+        raise InputError(f"{_ACTION} is hold or rollback, not {action!r:.40}")
+    return Slot.parse(alarm.labels[_SLOT]), EventKind(action)
+
+
+def _followed(kept: "RolloutStore", alarm: OutsideAlert, slot: Slot, kind: EventKind) -> dict[str, Any]:
+    from journeyman.serving.releases import control
+
+    told: dict[str, Any] = {"alert": alarm.name, "slot": str(slot), "rollout": None, "event": None}
+    found = next((each for each in kept.live().rollouts if each.slot == slot), None)
+    if found is None:
+        return {**told, "reason": "no rollout is open there"}
+    told["rollout"] = found.id
+    if kind is EventKind.HOLD and found.state is RolloutState.HELD:
+        return {**told, "reason": "it is held already"}
+    said = f"the alarm {alarm.name} fires{f': {alarm.summary}' if alarm.summary else ''}"
+    try:
+        control.move(kept, found, control.RolloutMove(kind=kind, by=control.Person(_ACTOR, said)))
+    except ReleaseError as error:
+        return {**told, "reason": str(error)}
+    return {**told, "event": kind.value, "reason": said}
+
+
+# What Prometheus is told of releases and alerts.
+
+
+class StoreGauges:
+    """What the store says of releases and alerts, for Prometheus. Asked in a thread."""
+
+    def __init__(self, store_url: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._url, self._clock = store_url, clock
+
+    def families(self) -> Families:
+        """Where the store does not answer, that alone."""
+        up = GaugeMetricFamily("journeyman_store_up", "Whether the store answers.")
+        found: list[GaugeMetricFamily] = []
+        with suppress(StoreError):
+            found = [*self._releases(), *self._alerts()]
+        up.add_metric((), float(bool(found)))
+        return [up, *found]
+
+    def _alerts(self) -> Iterator[GaugeMetricFamily]:
+        from journeyman.experiments.settings import AlertSettings
+        from journeyman.serving.alerts.rules import rules
+        from journeyman.stores.alerts import open_alerts
+
+        alerts = GaugeMetricFamily("journeyman_alerts", "Alerts that are open, by rule and state.", labels=("rule", "state"))
+        age = GaugeMetricFamily("journeyman_monitor_age_seconds", "Since a monitor was last seen.")
+        now = self._clock()
+        with open_alerts(self._url, make=False, patience=_PATIENCE) as kept:
+            known = Counter((each.rule, each.state.value) for each in kept.latest().values())
+            seen = kept.samples(now - timedelta(days=1), process="monitor", limit=1)
+        for rule in rules(AlertSettings()):
+            for state in ("pending", "firing"):
+                alerts.add_metric((rule, state), known[rule, state])
+        for each in seen:
+            age.add_metric((), max(0.0, (now - each.at).total_seconds()))
+        yield alerts
+        yield age
+
+    def _releases(self) -> Iterator[GaugeMetricFamily]:
+        from journeyman.stores.rollouts import open_rollouts
+
+        def gauge(name: str, told: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"journeyman_release_{name}", told, labels=labels)
+
+        stage = gauge("stage", "1 for where a candidate is.", "slot", "candidate", "stage")
+        share = gauge("share", "Of new sessions.", "rollout", "slot", "arm")
+        sessions = gauge("sessions", "That entered the test.", "rollout")
+        effect = gauge("effect", "Of the candidate beside production.", "rollout", "metric", "bound")
+        weight = gauge("log_e", "Evidence: of harm, and of what a promotion asks.", "rollout", "metric", "side")
+        with open_rollouts(self._url, make=False, patience=_PATIENCE) as kept:
+            live = kept.live()
+            for slot, move in live.production.items():
+                stage.add_metric((str(slot), move.candidate_id, "production"), 1)
+            for each in live.rollouts:
+                for arm in each.arms:
+                    stage.add_metric((str(each.slot), arm.candidate_id, each.state.value), 1)
+                    share.add_metric((each.id, str(each.slot), arm.name), each.shares.get(arm.name, 0.0))
+                last = kept.evidence(each.id)
+                if last is not None:
+                    sessions.add_metric((each.id,), last.summary.get("sessions", 0))
+                    for metric, found in _effects("", last.summary.get("metrics", {})):
+                        _add(effect, weight, (each.id, metric), found)
+        yield from (stage, share, sessions, effect, weight)
+
+
+_PATIENCE = 1.0
+
+
+def _effects(above: str, told: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """By metric; where there are several candidates, by arm and metric."""
+    for name, each in told.items():
+        if "difference" in each:
+            yield f"{above}{name}", each
+        else:
+            yield from _effects(f"{name}.", each)
+
+
+def _add(effect: GaugeMetricFamily, weight: GaugeMetricFamily, labels: tuple[str, str], found: Mapping[str, Any]) -> None:
+    for bound in ("low", "difference", "high"):
+        if isinstance(value := found.get(bound), int | float) and math.isfinite(value):
+            effect.add_metric((*labels, bound), value)
+    for side in ("harm", "promote"):
+        if isinstance(value := found.get(f"e_{side}"), int | float) and value > 0:
+            weight.add_metric((*labels, side), math.log(value))
 
 
 def _kept(registry: "Registry", text: str) -> Any:

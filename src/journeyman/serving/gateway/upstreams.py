@@ -293,6 +293,7 @@ class GatewayMetrics(MetricsRegistry):
             "Attempts that failed, by upstream and reason; also one that was made good by another.",
             *("upstream", "reason"),
         )
+        self.own_process()
         self.ask(self._breakers)
         self.ask(self._intake)
 
