@@ -197,9 +197,10 @@ class Store:
     async def keep(self, assigner: Assigner, batch: list[tuple[int, Came]], *, by_hand: bool) -> None:
         """Sessions come, are served and judged."""
         if by_hand:
-            units = [each.unit for each in self.rollouts.assign([self.put(n, came) for n, came in batch])]
+            units = [self.rollouts.assign([self.put(n, came)])[0].unit for n, came in batch]
         else:
-            units = await asyncio.gather(*(self.unit(assigner, n, came) for n, came in batch))
+            # One by one: of those that come at once, the order is that of their hashes.
+            units = [await self.unit(assigner, n, came) for n, came in batch]
         self.judge([(n, came, unit) for (n, came), unit in zip(batch, units, strict=True)])
 
     def judge(self, batch: list[tuple[int, Came, str]]) -> None:
