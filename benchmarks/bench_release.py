@@ -2,11 +2,13 @@
 
     python -m benchmarks.bench_release
     python -m benchmarks.bench_release --quick --json
+    python -m benchmarks.bench_release --store postgres
 
 The playbook is of about 2,000 tokens; the rollout gives half of the sessions to it. Where requests have no session's name,
 each is the first of its session, whose arm is written before the upstream is asked; in the other rounds sessions are known.
 Upstream, load and gateways are processes of their own (`bench_gateway`); each round loads all, one after the other, and what is
-told is the median over the rounds of the difference and of the ratio.
+told is the median over the rounds of the difference and of the ratio. Rounds are many and short, and each time another begins:
+what else goes on at a machine comes and goes in seconds, and is then not taken for what one of them costs.
 """
 
 import argparse
@@ -30,10 +32,11 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
+from tests.support.postgres import cluster
 
 ADDED_MS = 0.3
 """What a request may take longer at the median."""
-FIRST_MS = 1.0
+FIRST_MS = {"sqlite": 1.0, "postgres": 1.5}
 """What a session's first request may, where a rollout is open."""
 THROUGHPUT = 0.85
 """Of what the gateway does that only records."""
@@ -51,11 +54,10 @@ def playbook() -> Playbook:
     return Playbook(bullets=tuple(Bullet(id=f"b-{each:012x}", content=_ADVICE.format(number=each)) for each in numbers))
 
 
-def rollout(folder: Path) -> None:
+def rollout(path: Path | str) -> None:
     """A store in which half of the sessions are given the playbook."""
     candidate = candidate_of(playbook())
     assert candidate is not None
-    path = folder / ".journeyman" / "journeyman.db"
     with open_store(path) as store:
         store.add_candidate(candidate)
     at = datetime.now(UTC)
@@ -86,7 +88,8 @@ def one_round(
 ) -> dict[str, dict[str, float]]:
     figures = {}
     # Who comes first has the processor as the other left it.
-    for name in sorted(servers, reverse=number % 2 == 1):
+    names = sorted(servers)
+    for name in names[number % len(names) :] + names[: number % len(names)]:
         pid, port = servers[name]
         before, own = cpu_seconds(pid), own_cpu_seconds(pid)
         told = load(port, requests, connections, stream=False, sessions=sessions)
@@ -108,17 +111,27 @@ def added(rounds: list[dict[str, dict[str, float]]], what: str) -> float:
     return statistics.median(each["rollout"][what] - each["recording"][what] for each in rounds)
 
 
-def compared(rounds: int, requests: int) -> dict[str, float]:
+def compared(rounds: int, requests: int, store: str) -> dict[str, float]:
     upstream = free_port()
     with ExitStack() as stack:
-        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "playbook.json"
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # Where the server's own user gets to.
+        folder.chmod(0o755)
+        made = stack.enter_context(cluster(folder / "postgres")) if store == "postgres" else None
+
+        def at(name: str) -> tuple[str, str]:
+            return "--store", stack.enter_context(made.database()) if made else f"sqlite:///{folder / name}.db"
+
+        file = folder / "playbook.json"
         files.save(playbook(), file)
+        ours = at("rollout")
+        rollout(ours[1])
         stack.enter_context(started(sys.executable, "-m", "benchmarks.bench_gateway", "--answer", str(upstream)))
         time.sleep(2)
         servers = {
-            "playbook": stack.enter_context(journeyman(upstream, "--playbook", str(file))),
-            "recording": stack.enter_context(journeyman(upstream)),
-            "rollout": stack.enter_context(journeyman(upstream, prepared=rollout)),
+            "playbook": stack.enter_context(journeyman(upstream, "--playbook", str(file), *at("playbook"))),
+            "recording": stack.enter_context(journeyman(upstream, *at("recording"))),
+            "rollout": stack.enter_context(journeyman(upstream, *ours)),
         }
         one_round(servers, max(50, requests // 10), 4, 0)
         alone = [one_round(servers, requests, 1, number) for number in range(rounds)]
@@ -151,15 +164,18 @@ def compared(rounds: int, requests: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--requests", type=int, default=1000, help="of each server in each round")
-    parser.add_argument("--quick", action="store_true", help="five rounds of 600 requests")
+    parser.add_argument("--rounds", type=int, default=36)
+    parser.add_argument("--requests", type=int, default=250, help="of each server in each round")
+    parser.add_argument("--quick", action="store_true", help="15 rounds of 200 requests")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = compared(5, 600) if options.quick else compared(options.rounds, options.requests)
+    rounds, requests = (15, 200) if options.quick else (options.rounds, options.requests)
+    found = compared(rounds, requests, options.store)
+    first = FIRST_MS[options.store]
     kept = (
         max(found["added_p50_ms"], found["rollout_known_p50_ms"]) <= ADDED_MS
-        and found["rollout_first_p50_ms"] <= FIRST_MS
+        and found["rollout_first_p50_ms"] <= first
         and min(found["throughput"], found["rollout_throughput"]) >= THROUGHPUT
     )
     if options.json:
@@ -177,7 +193,7 @@ def main() -> int:
         f"{found['rollout_throughput']:.1%}; memory {found['rollout_memory_mb']:+.0f} MB"
     )
     print(
-        f"budget: {ADDED_MS} ms at the median, {FIRST_MS} of a session's first request, {THROUGHPUT:.0%} of the throughput: "
+        f"budget: {ADDED_MS} ms at the median, {first} of a session's first request, {THROUGHPUT:.0%} of the throughput: "
         f"{'kept' if kept else 'broken'}"
     )
     return 0 if kept else 1

@@ -159,6 +159,7 @@ class Store:
     offset: timedelta
     """Until a session enters the test."""
     n: int = 0
+    recorded_at: datetime = NOON
 
     def at(self, n: int) -> datetime:
         return NOON + n * APART
@@ -196,9 +197,10 @@ class Store:
     async def keep(self, assigner: Assigner, batch: list[tuple[int, Came]], *, by_hand: bool) -> None:
         """Sessions come, are served and judged."""
         if by_hand:
-            units = [each.unit for each in self.rollouts.assign([self.put(n, came) for n, came in batch])]
+            units = [self.rollouts.assign([self.put(n, came)])[0].unit for n, came in batch]
         else:
-            units = await asyncio.gather(*(self.unit(assigner, n, came) for n, came in batch))
+            # One by one: of those that come at once, the order is that of their hashes.
+            units = [await self.unit(assigner, n, came) for n, came in batch]
         self.judge([(n, came, unit) for (n, came), unit in zip(batch, units, strict=True)])
 
     def judge(self, batch: list[tuple[int, Came, str]]) -> None:
@@ -218,6 +220,7 @@ class Store:
                     value = float(task < right)
                     word = Feedback(id=id, target_kind=TargetKind.TRACE, target=id, value=value, source=Source.TRUTH, at=told)
                     words.setdefault(late, []).append(word)
+        self.recorded_at = self.at(batch[0][0])
         self.traces.add(traces)
         for some in words.values():
             self.rollouts.add_feedback(some, now=some[-1].at)
@@ -262,11 +265,11 @@ def begun(plan: RolloutPlan, seed: int, candidates: int = 1) -> Rollout:
 @contextmanager
 def stored(rollout: Rollout) -> Iterator[Store]:
     plan = rollout.plan
-    offset = timedelta(seconds=1 + max(plan.settle_seconds, *(m.window_seconds for m in (plan.primary, *plan.guardrails))))
+    offset = timedelta(seconds=6 + max(plan.settle_seconds, *(m.window_seconds for m in (plan.primary, *plan.guardrails))))
     rollout = replace(rollout, created_at=NOON + offset)
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         path = Path(folder) / "journeyman.db"
-        with open_rollouts(path) as rollouts, open_traces(path) as traces:
+        with open_rollouts(path) as rollouts, open_traces(path, clock=lambda: made.recorded_at) as traces:
             rollouts.start(rollout)
             made = Store(rollouts=rollouts, traces=traces, rollout=rollout, offset=offset)
             made.advance(EventKind.RAMP, 0)

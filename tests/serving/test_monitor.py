@@ -87,6 +87,9 @@ class Desk:
             arm = drawn(unit.bucket, self.rollout.shares)
             wanted.append(Assignment(self.rollout.id, unit.id, arm, self.rollout.events[-1].number, "drawn", at))
             traces.append(self.trace(session, unit.id, arm, at))
+            if len(traces) == 10:
+                self.traces.add(traces)
+                traces.clear()
             if self.chance.random() < self.labelled.get(arm, 1.0):
                 words.append(self.word(session, arm, at))
         self.store.assign(wanted)
@@ -153,7 +156,8 @@ def several(count: int) -> tuple[Arm, ...]:
 
 @pytest.fixture
 def opened(url: str) -> Iterator[Opened]:
-    with open_rollouts(url) as store, open_traces(url) as traces:
+    desks: list[Desk] = []
+    with open_rollouts(url) as store, open_traces(url, clock=lambda: desks[-1].now) as traces:
 
         def made(*, plan: Mapping[str, Any] = PLAN, share: float = 0.5, candidates: int = 1, **more: Any) -> Desk:
             rollout = replace(begun(plan=RolloutPlan.read(plan)), created_at=NOON)
@@ -163,7 +167,8 @@ def opened(url: str) -> Iterator[Opened]:
             cause = Cause(reason="begun", actor="person:ann", at=NOON)
             rollout = rollout.then(EventKind.RAMP, cause, rollout.next_shares(share))
             store.advance(rollout)
-            return Desk(store=store, traces=traces, rollout=rollout, **more)
+            desks.append(Desk(store=store, traces=traces, rollout=rollout, **more))
+            return desks[-1]
 
         yield made
 
@@ -194,6 +199,46 @@ def test_the_candidates_sessions_that_a_person_should_read_first_are_found_and_e
     for score, session in lowest:
         (said,) = session.said[session.calls[0].trace_id]
         assert said.reward.value == score
+
+
+@pytest.mark.parametrize("seconds", [36, 3600])
+def test_what_is_recorded_when_a_sessions_time_is_over_is_not_in_its_evidence_however_late_somebody_looks(
+    opened: Opened, seconds: int
+) -> None:
+    desk = opened(success={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(3)
+    rows = desk.store.assignments("r1")
+    desk.failed = {"canary": 1.0, PRODUCTION: 1.0}
+    # All are served in time, by a gateway that was killed before it recorded them, and was started again sooner or later.
+    for each, recorded in zip(rows, (25, 32, 34), strict=True):
+        desk.number = 3 + recorded
+        desk.traces.add([desk.trace(f"late-{recorded}", each.unit, each.arm, each.at + timedelta(seconds=1))])
+    desk.number = 3
+    desk.look(seconds)
+    assert [desk.store.scores("r1", "failed_requests")[each.unit] for each in rows] == [0.0, 1.0, 1.0]
+
+
+def test_evidence_that_is_made_anew_by_its_own_rule_is_what_was_kept_when_a_record_came_late(opened: Opened) -> None:
+    desk = opened(success={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(2)
+    unit = unit_of(desk.rollout.salt, "session:killed").id
+    desk.store.assign([Assignment("r1", unit, "canary", desk.rollout.events[-1].number, DRAWN, desk.now)])
+    late = desk.trace("killed", unit, "canary", desk.now + timedelta(seconds=1))
+    desk.look(100)
+    kept = desk.store.evidence("r1")
+    assert kept is not None
+    desk.number += 100
+    desk.traces.add([late])
+    anew = RolloutEvidence(desk.rollout, None)
+    while anew.close(desk.store, desk.now):
+        pass
+    assert anew.summary() == kept.summary
+    assert desk.store.scores("r1", "failed_requests")[unit] is None
+    # Whoever asks is told what is known now.
+    assert (
+        rebuilt(desk.store, desk.rollout, kept).summary["metrics"]["failed_requests"]
+        != kept.summary["metrics"]["failed_requests"]
+    )
 
 
 def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:

@@ -38,7 +38,7 @@ EVERY_SECONDS = 10.0
 AT_ONCE = 2000
 """Sessions closed in one transaction."""
 _IN_FLIGHT = timedelta(seconds=5)
-"""Of two gateways that write at once, who was given the lower number may end last: whoever counts waits for it."""
+"""Of two who write at once, who was given the lower number, or the earlier time, may end last: whoever counts waits for it."""
 _DRAWN = "drawn"
 """The cursor of those that were counted for the sample ratio, which waits for no outcome."""
 _OF_SCALE = 100
@@ -201,7 +201,9 @@ class RolloutEvidence:
         waiting = cache(lambda after: store.assignments(self.rollout.id, after=after, limit=AT_ONCE))
         served = cache(lambda units: store.served_sessions(self.rollout.id, units))
         for metric in self.metrics:
-            begun, after = now - timedelta(seconds=self._window(metric)), self._cursors.get(metric.name, 0)
+            window = timedelta(seconds=self._window(metric))
+            # What was recorded in time may still be on its way to the disk.
+            begun, after = now - window - min(window / 4, _IN_FLIGHT), self._cursors.get(metric.name, 0)
             # Whoever comes behind one that is still waited for waits too.
             over = list(takewhile(lambda each: self._is_over(metric.name, each, begun), waiting(after)))  # noqa: B023 - used at once
             if not over:
@@ -522,8 +524,8 @@ class DecayWatch:
 
 
 def _in_time(session: ServedSession, until: datetime) -> ServedSession | None:
-    """What of it was served until then; `None` where nothing was."""
-    calls = tuple(call for call in session.calls if call.at <= until)
+    """What of it was served, and known here, until then; `None` where nothing was."""
+    calls = tuple(call for call in session.calls if call.at <= until and (call.recorded_at or call.at) <= until)
     said = {call.trace_id: session.said.get(call.trace_id, ()) for call in calls}
     return ServedSession(calls, said) if calls else None
 

@@ -25,8 +25,6 @@ FORGOTTEN_SECONDS = 600
 """After which a gateway that has not been heard of counts as gone for good, with what it may have had to tell."""
 _SECOND = 1_000_000
 _GATEWAY, _CHANNEL = "gateway:", "journeyman_assignments"
-_NOW: sa.ColumnElement[int] = sa.literal_column("(extract(epoch from clock_timestamp()) * 1000000)::bigint", sa.BigInteger)
-"""On PostgreSQL, as `Micros` are kept."""
 
 
 class LeaseStore(OnDatabase):
@@ -64,14 +62,12 @@ class AssignmentStore(LeaseStore):
         ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
         told = [each for each in ordered if each.why == DEGRADED]
         with self._database.write(swift=True) as connection:
-            if gateway and len(told) < len(ordered) and not _all_promise(connection, gateway):
+            if ordered and not self.in_order and not _calls(connection, gateway) and len(told) < len(ordered):
                 ordered = [each._replace(arm=PRODUCTION, why=DEGRADED) for each in ordered]
             # Another may have drawn one between the two statements, and ended before the second.
             for _ in range(2 if told else 1):
                 _take_back(connection, told)
                 insert(connection, ASSIGNMENTS, list(map(_row, ordered)))
-            if ordered and not self.in_order:
-                connection.execute(sa.select(sa.func.pg_notify(_CHANNEL, "")))
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
 
@@ -110,7 +106,7 @@ class AssignmentStore(LeaseStore):
     def clock(self) -> int:
         """The server's, in microseconds since 1970."""
         with self._database.read() as connection:
-            return int(connection.execute(sa.select(_NOW)).scalar_one())
+            return int(connection.exec_driver_sql(f"select {_CLOCK}").scalar_one())
 
     def promise(self, gateway: str, until: int) -> None:
         """Keep that a gateway serves nobody without asking, until then by the server's clock. It has told all whom it served so
@@ -137,11 +133,19 @@ class AssignmentStore(LeaseStore):
         return self._database.listen(_CHANNEL, seconds)
 
 
-def _all_promise(connection: sa.Connection, gateway: str) -> bool:
-    until = sa.type_coerce(LEASES.c.until, sa.BigInteger)
-    others = (LEASES.c.name.startswith(_GATEWAY), LEASES.c.name != f"{_GATEWAY}{gateway}")
-    lapsed = (until < _NOW + round(MARGIN_SECONDS * _SECOND), until > _NOW - FORGOTTEN_SECONDS * _SECOND)
-    return not connection.execute(sa.select(sa.exists().where(*others, *lapsed))).scalar_one()
+# Texts, as each is on the way of a session's first request, and to make them of their parts takes longer than to ask.
+_CLOCK = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_CALL = (
+    f"select pg_notify('{_CHANNEL}', ''), %s and exists (select 1 from {LEASES.name} "  # noqa: S608 - our own names
+    f"where starts_with(name, '{_GATEWAY}') and name <> %s and until < {_CLOCK} + {round(MARGIN_SECONDS * _SECOND)} "
+    f"and until > {_CLOCK} - {FORGOTTEN_SECONDS * _SECOND})"
+)
+
+
+def _calls(connection: sa.Connection, gateway: str) -> bool:
+    """Call on the others once this is on disk; whether all of them promise, where whoever asks has a name."""
+    found = connection.exec_driver_sql(_CALL, (bool(gateway), f"{_GATEWAY}{gateway}")).one()
+    return not found[1]
 
 
 def _row(each: Assignment) -> dict[str, Any]:

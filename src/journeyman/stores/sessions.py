@@ -27,6 +27,8 @@ class ServedCall(NamedTuple):
     cost: float | None
     tokens: int | None
     at: datetime
+    recorded_at: datetime | None
+    """When it came into the store; `None` in rows of before that was kept."""
 
 
 class TraceOpinion(NamedTuple):
@@ -53,7 +55,9 @@ def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str])
             sa.select(table).where(table.c.rollout_id == rollout_id, table.c.unit.in_(some)).order_by(table.c.at, table.c.seq)
         )
         for row in connection.execute(found):
-            calls[row.unit].append(ServedCall(row.trace_id, row.failed, row.seconds, row.cost, row.tokens, row.at))
+            calls[row.unit].append(
+                ServedCall(row.trace_id, row.failed, row.seconds, row.cost, row.tokens, row.at, row.recorded_at)
+            )
     said = _said(connection, {call.trace_id for of_unit in calls.values() for call in of_unit})
     return {
         unit: ServedSession(tuple(of_unit), {id: said.get(id, ()) for id in dict.fromkeys(call.trace_id for call in of_unit)})

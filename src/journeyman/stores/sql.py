@@ -1,6 +1,6 @@
 """The stores that stay, of runs and of traces: SQLite in a file, or PostgreSQL by URL, from the same statements."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -133,16 +133,20 @@ _AT_ONCE = 100
 class SqlTraces(FeedbackStore):
     """Keeps traces in one database. May be used by several threads and processes at once; writers take turns."""
 
+    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], datetime] | None = None) -> None:
+        super().__init__(url, make=make)
+        self._clock = clock or _now
+
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)
         with self._turn() as connection:
-            return writing.keep(connection, prepared)
+            return writing.keep(connection, prepared, self._clock())
 
     def add_spans(self, spans_: Sequence[SpanRow]) -> None:
         prepared = writing.prepare_spans(spans_)
         if prepared:
             with self._turn() as connection:
-                writing.keep_spans(connection, prepared, _now())
+                writing.keep_spans(connection, prepared, self._clock())
 
     def pending(self, limit: int = 100) -> Sequence[str]:
         with self._database.read() as connection:
@@ -155,7 +159,7 @@ class SqlTraces(FeedbackStore):
     def settle(self, read: Mapping[str, int], traces: Iterable[Trace]) -> None:
         prepared = writing.prepare(traces)
         with self._turn() as connection:
-            writing.keep(connection, prepared)
+            writing.keep(connection, prepared, self._clock())
             writing.settle_spans(connection, read)
 
     def rebuild(self) -> int:

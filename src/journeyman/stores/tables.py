@@ -267,10 +267,12 @@ SERVED_CALLS = sa.Table(
     sa.Column("cost", sa.Float),
     sa.Column("tokens", NUMBER),
     _at(),
+    sa.Column("recorded_at", Micros),
     sa.UniqueConstraint("rollout_id", "call_id"),
     sa.Index("ix_served_calls_unit", "rollout_id", "unit"),
 )
-"""The answers that a session got while it was on an arm, kept with their traces."""
+"""The answers that a session got while it was on an arm, kept with their traces. `recorded_at` is when they came here; null in
+rows of before it was kept."""
 
 SERVED_MODELS = sa.Table(
     "served_models",

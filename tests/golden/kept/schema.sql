@@ -328,6 +328,7 @@ CREATE TABLE served_calls (
 	cost FLOAT, 
 	tokens INTEGER, 
 	at INTEGER NOT NULL, 
+	recorded_at INTEGER, 
 	PRIMARY KEY (seq), 
 	UNIQUE (rollout_id, call_id)
 )

@@ -346,6 +346,35 @@ async def test_a_gateway_that_is_cut_off_serves_nobody_before_the_others_have_st
 
 @pytest.mark.service
 @pytest.mark.postgres
+async def test_a_session_drawn_in_the_moment_before_another_gateway_is_cut_off_comes_to_production_once() -> None:
+    opens = threading.Event()
+    opens.set()
+    with postgres.database() as url, named(url, "here") as (here, hears), named(url, "there", opens) as (there, promise):
+        promise()
+        drawn = await here.arm(at(1.0), "s")
+        # What stands in the database has not been read there, and cannot be any more.
+        opens.clear()
+        began = time.monotonic()
+        served = await there.arm(at(1.0), "s")
+        assert time.monotonic() - began > 1
+        assert (drawn.arm, served.arm, served.counts) == ("canary", PRODUCTION, False)
+        # Nobody who begins now is in that place.
+        new = await here.arm(at(1.0), "new")
+        assert (new.arm, new.counts) == (PRODUCTION, False)
+        opens.set()
+        while there.is_away:
+            await asyncio.sleep(0.02)
+        hears()
+        for gateway in (here, there, here):
+            where = await gateway.arm(at(1.0), "s")
+            assert (where.arm, where.counts) == (PRODUCTION, False)
+        with open_rollouts(url) as store:
+            (row,) = (each for each in store.assignments("r1") if each.unit == drawn.unit)
+        assert (row.arm, row.why) == (PRODUCTION, DEGRADED)
+
+
+@pytest.mark.service
+@pytest.mark.postgres
 async def test_a_gateway_that_was_killed_with_something_to_tell_holds_up_whoever_draws_until_it_has_told(
     tmp_path: Path,
 ) -> None:

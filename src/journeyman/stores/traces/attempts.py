@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -177,7 +177,7 @@ def _place(connection: sa.Connection, attempts: Sequence[AttemptRecord]) -> list
     for place, trace in enumerate(traces):
         if trace.id in known and there.trace(known[trace.id]) != trace:
             traces[place] = replace(trace, id=trace.id + _OTHERWISE)
-    writing.keep(connection, writing.prepare(trace for trace in traces if trace.id not in known))
+    writing.keep(connection, writing.prepare(trace for trace in traces if trace.id not in known), datetime.now(UTC))
     placed = writing.seqs(connection, [trace.id for trace in traces])
     return [placed[trace.id] for trace in traces]
 

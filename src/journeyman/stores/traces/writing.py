@@ -248,13 +248,13 @@ def take_turn(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
 
-def keep(connection: sa.Connection, prepared: Iterable[PreparedTrace]) -> int:
+def keep(connection: sa.Connection, prepared: Iterable[PreparedTrace], now: datetime) -> int:
     """Write what is new or changed; how many traces that were. Whoever calls has taken their turn."""
     rest = iter(prepared)
-    return sum(_keep(connection, batch) for batch in iter(lambda: list(islice(rest, _BATCH)), []))
+    return sum(_keep(connection, batch, now) for batch in iter(lambda: list(islice(rest, _BATCH)), []))
 
 
-def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace]) -> int:
+def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace], now: datetime) -> int:
     known = seqs(connection, [each.row["id"] for each in batch])
     before = _digests(connection, known.values())
     changed = [each for each in batch if not _same(each, before.get(known.get(each.row["id"], 0), {}))]
@@ -271,7 +271,7 @@ def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace]) -> int:
     _write_parts(connection, placed, before)
     _write_contents(connection, placed)
     _write_of_each(connection, placed, [known[row["id"]] for row in old])
-    insert(connection, SERVED_CALLS, [row for each in changed for row in each.served])
+    insert(connection, SERVED_CALLS, [row | {"recorded_at": now} for each in changed for row in each.served])
     place(connection, {seq: each.responses for seq, each in placed.items()})
     asked = {row["call_id"]: seq for seq, each in placed.items() for row in each.of_each[TRACE_CALLS]}
     labels.join_feedback(connection, {each.row["id"]: seq for seq, each in placed.items()}, asked)
