@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from journeyman.core.task import Split
-from journeyman.experiments.desk_clerk import ACCEPTED, SORRY, Clerk, afterwards, text_of, told_by
+from journeyman.experiments.desk_clerk import ACCEPTED, SORRY, DeskClerk, afterwards, text_of, told_by
 from journeyman.models.base import Dialect, Model, ModelRequest, Reply
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, say
 
@@ -55,7 +55,7 @@ class KnownOrders:
         pass
 
 
-class WireClerk(Clerk):
+class WireClerk(DeskClerk):
     """Answers the three APIs."""
 
     async def chat(self, request: Request) -> Response:

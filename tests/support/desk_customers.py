@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
 
+from journeyman.core.messages import ToolUse
 from journeyman.core.task import Task
 from journeyman.tasks.desk import customers
 from journeyman.tasks.desk.customers import (
@@ -24,7 +25,6 @@ from journeyman.tasks.desk.customers import (
     SCHEMA,
     SYSTEM,
     Answers,
-    ToolUse,
     Visit,
     answer_of,
     is_taken,
@@ -46,13 +46,13 @@ def stream(url: str, task: Task, labels: Mapping[str, str], customer: str, answe
 
 def streamed(client: openai.OpenAI, **request: Any) -> ToolUse | None:
     """The same of an answer that comes in pieces."""
-    found = {"id": "", "name": "", "arguments": ""}
+    found = {"id": "", "tool": "", "arguments": ""}
     for chunk in client.chat.completions.create(**request, stream=True):
         for piece in chunk.choices[0].delta.tool_calls or ():
             found["id"] += piece.id or ""
-            found["name"] += (piece.function and piece.function.name) or ""
+            found["tool"] += (piece.function and piece.function.name) or ""
             found["arguments"] += (piece.function and piece.function.arguments) or ""
-    return ToolUse(**found) if found["name"] else None
+    return ToolUse(found["tool"], found["arguments"], found["id"]) if found["tool"] else None
 
 
 def messages(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:

@@ -29,7 +29,7 @@ _RULE = re.compile(r"^\[b-[0-9a-f]+\] (?:avoid: )?(.*)$", re.MULTILINE)
 _MOST_BYTES, _SECONDS = 1 << 20, 30.0
 
 
-class Clerk:
+class DeskClerk:
     """Asks the model, once for each prompt where it is deterministic: what is asked again is known then."""
 
     def __init__(self, model: Model) -> None:
@@ -117,7 +117,7 @@ def main() -> None:
     # Bound before the model is loaded: whoever comes by then waits instead of being refused.
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
     print(listening.getsockname()[1], flush=True)  # noqa: T201 - a program of its own
-    server = Server(Clerk(models.load(sys.argv[1])), lambda: None, cut_seconds=1)
+    server = Server(DeskClerk(models.load(sys.argv[1])), lambda: None, cut_seconds=1)
 
     def wait_for_parent() -> None:
         sys.stdin.buffer.read()

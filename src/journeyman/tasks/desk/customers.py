@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import openai
 
 from journeyman.core.errors import ModelError
+from journeyman.core.messages import ToolUse
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task
 from journeyman.tasks import desk
@@ -48,19 +49,11 @@ Answers = Callable[[Task, str, Mapping[str, Any]], str]
 # One order.
 
 
-class ToolUse(NamedTuple):
-    """A call that a model asked for."""
-
-    id: str
-    name: str
-    arguments: str
-
-
 def whole(client: openai.OpenAI, **request: Any) -> ToolUse | None:
     """Ask for an answer in one piece; `None` where it calls no tool."""
     message = client.chat.completions.create(**request).choices[0].message
     use: Any = message.tool_calls[0] if message.tool_calls else None
-    return None if use is None else ToolUse(use.id, use.function.name, use.function.arguments)
+    return None if use is None else ToolUse(use.function.name, use.function.arguments, use.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +94,8 @@ def chat(
     use = ask(client, messages=messages, **told)
     if use is None:
         return False
-    result = answers(visit.task, use.name, json.loads(use.arguments))
-    call = {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.arguments}}
+    result = answers(visit.task, use.tool, json.loads(use.arguments))
+    call = {"id": use.id, "type": "function", "function": {"name": use.tool, "arguments": use.arguments}}
     messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
     messages += [{"role": "tool", "tool_call_id": use.id, "content": result}]
     client.chat.completions.create(messages=messages, **told)
