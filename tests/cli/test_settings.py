@@ -47,7 +47,8 @@ def test_a_table_shows_every_setting_that_the_tree_has(capsys: pytest.CaptureFix
     assert main(["settings"]) == 0
     out, err = capsys.readouterr()
     assert "file: none; write one: journeyman settings init" in err
-    assert [line.split()[0] for line in out.splitlines()[1:]] == [each.name for each in settings.listed(settings.load())]
+    lines = [line for line in out.splitlines()[1:] if not line.startswith(" ")]
+    assert [line.split()[0] for line in lines] == [each.name for each in settings.listed(settings.load())]
 
 
 def test_the_file_that_is_written_says_nothing_until_a_mark_is_taken_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,10 +58,10 @@ def test_the_file_that_is_written_says_nothing_until_a_mark_is_taken_off(capsys:
     # With every mark taken off that stands before a value, it says the defaults, and all of them.
     opened = re.sub(r"^# (\[?[\w.]+\]?(?: = .+)?)$", r"\1", text, flags=re.MULTILINE)
     said = tomllib.loads(opened)
-    del said["upstreams"]
+    del said["upstreams"], said["alerts"]["channels"]
     given = {f"{section}.{name}": value for section, values in said.items() for name, value in values.items()}
     known = {each.name: each.value for each in settings.listed(settings.load()) if each.value is not None}
-    assert given == {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+    assert given == json.loads(json.dumps(known))
     assert main(["settings", "init"]) == 2
     assert "is there already, and is left as it is" in capsys.readouterr().err
     assert Path("journeyman.toml").read_text() == text

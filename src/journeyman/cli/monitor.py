@@ -1,9 +1,11 @@
-"""`journeyman monitor`: decides what becomes of rollouts."""
+"""`journeyman monitor`: decides what becomes of rollouts, and tells of what goes wrong."""
 
 import os
 import signal
 import sys
 import threading
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +15,12 @@ from journeyman.cli.shared import emit, json_option, read_store_url, store_optio
 from journeyman.core.errors import StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from journeyman.serving.alerts.watch import AlertMonitor, AlertRound
     from journeyman.serving.monitor import Decided, Monitor
+    from journeyman.stores.alerts import ResourceSample
 
 _LOADING = 60.0
 """Seconds for which models that may be needed are waited for, who looks once."""
@@ -28,43 +35,72 @@ _LOADING = 60.0
 @store_option
 @json_option
 def command(as_json: bool, store: str | None, once: bool, every: float, with_parent: bool) -> int:
-    """Decide what becomes of rollouts: promote what is good, roll back what harms, hold the rest.
+    """Decide what becomes of rollouts, and tell of what goes wrong.
 
-    Good and harmful are what live sessions have shown, at the levels of the plan; whatever cannot be known is held.
+    What is good is promoted, what harms is rolled back, the rest is held: by what live sessions have shown, at the levels of
+    the plan. Whatever cannot be known is held. Alerts are measured as often as [alerts] says, and told to its channels.
 
     The gateway starts one by itself. Several may run, and one at a time decides. With --once the exit code is 1 when a rollout
-    is held.
+    is held or an alert fires.
 
     \b
     Examples:
       journeyman monitor --once
       journeyman monitor --every 30 --store postgresql://journeyman@db/journeyman
     """
+    if with_parent:
+        # Beside a gateway answers go first, and then what is recorded of them: also while all of this is loaded.
+        os.nice(10)
     from journeyman.experiments import settings
+    from journeyman.serving.alerts.watch import AlertMonitor, Surroundings
     from journeyman.serving.monitor import Monitor
     from journeyman.serving.releases.artifacts import KeepLoaded
+    from journeyman.stores.alerts import open_alerts
     from journeyman.stores.rollouts import open_rollouts
 
-    keep = KeepLoaded(settings.load().settings.upstreams)
+    project = settings.load()
+    keep = KeepLoaded(project.settings.upstreams)
     url, seconds = read_store_url(store), max(60.0, 3 * every)
+    look = _sampler(project.folder, with_parent=with_parent)
     if once:
+        around = Surroundings(look=look, open=partial(open_alerts, make=False))
         with open_rollouts(url, make=False) as opened:
             found = Monitor(opened, lease_seconds=seconds, keep_loaded=keep).once()
-            _show(found, as_json=as_json)
+            watched = _looked(AlertMonitor(url, project.folder, project.settings.alerts, around))
+            _show(found, watched, as_json=as_json)
             keep.wait(_LOADING)
-            return int(any(each.rollout.state == "held" for each in found or ()))
-    over = _until_told(with_parent=with_parent)
+            return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched and watched.firing))
+    over, wake = _until_told(with_parent=with_parent), threading.Event()
+    alerts = AlertMonitor(url, project.folder, project.settings.alerts, Surroundings(look=look))
+    thread = threading.Thread(target=alerts.run, args=(over, wake), name="alerts")
+    thread.start()
     while not over.is_set():
         try:
-            opened = open_rollouts(url, make=False)
+            opened = open_rollouts(url)
         except StoreUnreachable as error:
             # Of two that are started together, the database may come second.
             say(f"journeyman: the monitor waits: {error}")
             over.wait(every)
         else:
             with opened:
-                _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, as_json=as_json)
+                _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, wake, as_json=as_json)
+    wake.set()
+    thread.join()
     return 0
+
+
+def _sampler(folder: Path, *, with_parent: bool) -> "Callable[[datetime], Sequence[ResourceSample]]":
+    from journeyman.serving.alerts.samples import Sampler
+
+    beside = {"serve": os.getppid()} if with_parent else {}
+    return Sampler(folder, {"monitor": os.getpid(), **beside}).look
+
+
+def _looked(monitor: "AlertMonitor") -> "AlertRound | None":
+    try:
+        return monitor.once()
+    finally:
+        monitor.close()
 
 
 def _until_told(*, with_parent: bool) -> threading.Event:
@@ -78,13 +114,11 @@ def _until_told(*, with_parent: bool) -> threading.Event:
         over.set()
 
     if with_parent:
-        # Beside a gateway answers go first, and then what is recorded of them.
-        os.nice(10)
         threading.Thread(target=wait_for_parent, daemon=True).start()
     return over
 
 
-def _go_on(monitor: "Monitor", every: float, over: threading.Event, *, as_json: bool) -> None:
+def _go_on(monitor: "Monitor", every: float, over: threading.Event, wake: threading.Event, *, as_json: bool) -> None:
     fault = ""
     while not over.is_set():
         try:
@@ -97,11 +131,13 @@ def _go_on(monitor: "Monitor", every: float, over: threading.Event, *, as_json: 
         else:
             acted = [each for each in found or () if each.acted]
             if acted:
+                # What happens to a rollout is told at once.
+                wake.set()
                 _show(acted, as_json=as_json)
         over.wait(every)
 
 
-def _show(found: "list[Decided] | None", *, as_json: bool) -> None:
+def _show(found: "list[Decided] | None", watched: "AlertRound | None" = None, *, as_json: bool) -> None:
     if not as_json:
         if found is None:
             say("another monitor decides at the moment")
@@ -109,7 +145,11 @@ def _show(found: "list[Decided] | None", *, as_json: bool) -> None:
             say("no rollout is open")
         for each in found or ():
             say(f"{each.rollout.id} ({each.rollout.slot}): {each.rollout.state.replace('_', ' ')}: {each.verdict.reason}")
-    emit({"decides": found is not None, "rollouts": [_row(each) for each in found or ()]}, as_json=as_json)
+        if watched is not None:
+            say(*(f"{alert.name} fires: {alert.says}" for alert in watched.firing))
+            say(*([] if watched.firing else ["no alert fires"]))
+    alerts = {} if watched is None else {"alerts": [each.as_json() for each in watched.firing], "away": watched.away or None}
+    emit({"decides": found is not None, "rollouts": [_row(each) for each in found or ()], **alerts}, as_json=as_json)
 
 
 def _row(found: "Decided") -> dict[str, Any]:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from journeyman.serving.gateway.releases import ReleaseConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
-    from journeyman.serving.releases.live import LiveContext
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
@@ -129,6 +128,7 @@ def _serve(
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
+        _monitor(store, serving) if serving.monitor and store != MEMORY else nullcontext(),
         _pages(store, serving.who, tokens, _release_tokens(serving)) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
@@ -194,15 +194,14 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
         loader = CandidateLoader(project, serving.explore)
         live = LiveContext(store, project.folder / "releases", loader.load, auto=serving.auto_model)
         try:
-            with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
-                yield live
+            yield live
         finally:
             live.close()
 
 
 @contextmanager
-def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
-    """A process that decides, once there is something to decide; it ends with this one, however that ends."""
+def _monitor(store: str, serving: ServeSettings) -> Iterator[None]:
+    """A process that decides and tells of what goes wrong; it ends with this one, however that ends."""
     over = threading.Event()
     # Not on the command line, which everybody can read: the URL may hold a password.
     environment = {**os.environ, "JOURNEYMAN_STORE": store}
@@ -210,8 +209,9 @@ def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
     def watch() -> None:
         process: subprocess.Popen[bytes] | None = None
         while not over.wait(1.0):
-            if live.is_serving and (process is None or process.poll() is not None):
-                command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", f"{every:g}"]
+            if process is None or process.poll() is not None:
+                every = f"{serving.monitor_seconds:g}"
+                command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", every]
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         if process is not None and process.stdin is not None:
             process.stdin.close()

@@ -67,5 +67,5 @@ def init(as_json: bool) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(" ".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value)
     return "" if value is None else str(value)

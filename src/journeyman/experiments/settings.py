@@ -18,6 +18,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,7 @@ OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropi
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+_Table = TypeVar("_Table", bound=Config)
 
 
 def _variable(name: str) -> str:
@@ -129,11 +131,11 @@ def _keeps_keys_home(upstream: UpstreamSettings) -> UpstreamSettings:
     return upstream
 
 
-def _named(upstreams: dict[str, UpstreamSettings]) -> dict[str, UpstreamSettings]:
-    for name in upstreams:
+def _named(tables: dict[str, _Table]) -> dict[str, _Table]:
+    for name in tables:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for an upstream: use letters, digits, - _ and .")
-    return upstreams
+            raise ValueError(f"{name!r} is no name for it: use letters, digits, - _ and .")
+    return tables
 
 
 Upstreams = Annotated[dict[str, Annotated[UpstreamSettings, AfterValidator(_keeps_keys_home)]], AfterValidator(_named)]
@@ -186,6 +188,72 @@ class ServeSettings(Config):
     """How much of one answer is kept. More flows, and the record says that it is cut."""
     drain_seconds: Seconds = 30.0
     """How long running answers may take to end when the server is told to stop."""
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def duration(text: str) -> timedelta:
+    """What a text such as `30s`, `5m`, `4h` or `3d` means.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if (said := _DURATION.fullmatch(text)) is None or not 0 < (seconds := float(said[1]) * _UNITS[said[2]]) <= 366 * 86_400:
+        raise ValueError("must be a time such as 30s, 5m, 4h or 3d")
+    return timedelta(seconds=seconds)
+
+
+def _timed(text: str) -> str:
+    duration(text)
+    return text
+
+
+Duration = Annotated[str, AfterValidator(_timed)]
+
+
+@config
+class ChannelSettings(Config):
+    """Who is told of alerts, `[alerts.channels.NAME]`."""
+
+    url_env: Annotated[Variable, Field(min_length=1)]
+    """The variable that holds its address, which may be a secret, and is shown and kept nowhere."""
+    kind: Literal["webhook", "apprise"] = "webhook"
+    """What is sent there: webhook (as Alertmanager sends it, version 4), or a message by apprise (an extra)."""
+    only: tuple[Literal["page", "ticket"], ...] = ()
+    """Of which severity it is told; empty for any."""
+
+
+Burn = tuple[Annotated[float, Field(gt=0)], Duration, Duration, Literal["page", "ticket"]]
+
+
+@config
+class AlertSettings(Config):
+    """When somebody is told, and who. Every rule stands ready without any of it."""
+
+    error_rate: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The share of conversations that fail in five minutes, above which it is too high; and the budget of the burn rates."""
+    latency_ms: Annotated[float, Field(gt=0)] = 1000.0
+    """Milliseconds that 95 of 100 calls of models may take."""
+    resources: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """The share of processors, memory, memory of the GPU and disk that may be used."""
+    degradation: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """So much worse than before is no alarm."""
+    every: Duration = "30s"
+    """How often is measured."""
+    burn: tuple[Burn, ...] = ((14.4, "1h", "5m", "page"), (6.0, "6h", "30m", "page"), (1.0, "3d", "6h", "ticket"))
+    """How many times faster than the budget of errors allows, over which long and short window together, and whom it wakes."""
+    least_requests: Count = 20
+    """In a window with fewer, it is told by the low end of an exact interval whether too many fail, and not by the share."""
+    hold_for: Duration = "2m"
+    """For so long it must be bad before it fires. In a file it may be written `for`."""
+    repeat: Duration = "4h"
+    """After so long it is told again, unless somebody has acknowledged it."""
+    channels: Annotated[dict[str, ChannelSettings], AfterValidator(_named)] = field(default_factory=dict)
+    """Who is told, by name: `[alerts.channels.NAME]`."""
+
+    renamed: ClassVar = {"for": "hold_for"}
 
 
 @config
@@ -433,6 +501,7 @@ class Settings(Config):
     serve: ServeSettings = field(default_factory=ServeSettings)
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     context: ContextSettings = field(default_factory=ContextSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     plan: PlanSettings = field(default_factory=PlanSettings)
@@ -564,7 +633,7 @@ def listed(project: Project) -> Iterator[ListedSetting]:
     from journeyman.stores.urls import redacted
 
     for path, section in _sections(project.settings):
-        for name, declared in Declared.all(type(section)).items():
+        for name, declared in _plain(section):
             value = getattr(section, name)
             yield ListedSetting(
                 name=".".join((*path, name)),
@@ -580,11 +649,15 @@ def template() -> str:
         "# Settings of this project. What is commented out is as by default; `journeyman settings` shows what holds.",
         f"# A variable {PREFIX}SECTION__NAME wins over this file, and an option of a command over both.",
     ]
-    sections = [*_sections(Settings()), (("upstreams", "NAME"), UpstreamSettings(base_url="https://llm.example.org/v1"))]
+    sections = [
+        *_sections(Settings()),
+        (("upstreams", "NAME"), UpstreamSettings(base_url="https://llm.example.org/v1")),
+        (("alerts", "channels", "NAME"), ChannelSettings(url_env="ALERTS_URL")),
+    ]
     for path, section in sections:
-        inner = path[0] == "upstreams"
+        inner = path[-1] == "NAME"
         lines += ["", f"{'# ' if inner else ''}[{'.'.join(path)}]", f"# {' '.join((type(section).__doc__ or '').split())}"]
-        for name, declared in Declared.all(type(section)).items():
+        for name, declared in _plain(section):
             value = getattr(section, name)
             lines += [f"# {declared.help}"] if declared.help else []
             # TOML has no word for nothing.
@@ -597,8 +670,16 @@ def _sections(settings: Settings) -> Iterator[tuple[_Path, Config]]:
         section = getattr(settings, each.name)
         if isinstance(section, Config):
             yield (each.name,), section
+            tables = [(path, getattr(section, path[-1])) for path in _TABLES if path[0] == each.name]
         else:
-            yield from (((each.name, name), inner) for name, inner in section.items())
+            tables = [((each.name,), section)]
+        yield from (((*path, name), inner) for path, table in tables for name, inner in table.items())
+
+
+def _plain(section: Config) -> Iterator[tuple[str, Declared]]:
+    """The settings of a section that are no tables of their own."""
+    names = {path[-1] for path in _TABLES if path[-1] in vars(section)}
+    return ((name, declared) for name, declared in Declared.all(type(section)).items() if name not in names)
 
 
 def person() -> str | None:
@@ -636,6 +717,8 @@ def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
 
 
 SECTIONS = tuple(each.name for each in fields(Settings))
+_TABLES: Mapping[_Path, type[Config]] = {("upstreams",): UpstreamSettings, ("alerts", "channels"): ChannelSettings}
+"""Where tables stand whose names are the user's, and whose settings are all the same."""
 READ = frozenset({STORE_VARIABLE, USER_VARIABLE, f"{PREFIX}CHECKPOINTS", f"{PREFIX}SANDBOX_TOKEN", f"{PREFIX}TRAINING_PARENT"})
 """Variables that are no settings, and that some part of Journeyman reads."""
 
@@ -750,10 +833,11 @@ def _names_server(path: _Path, value: Any) -> bool:
 
 def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:
     owner: type = Settings
-    within = path[2:] if path[0] == "upstreams" else path[1:]
+    table = next((each for each in _TABLES if path[: len(each)] == each and len(path) > len(each)), None)
+    within = path[len(table) + 1 :] if table else path[1:]
     if within:
-        # Whose table it is, is the user's to say: all upstreams have the same settings.
-        owner = UpstreamSettings if path[0] == "upstreams" else _section(path[0]) or Settings
+        # Whose table it is, is the user's to say.
+        owner = _TABLES[table] if table else _section(path[0]) or Settings
     name = within[0] if within else path[0]
     if error["type"] == "unexpected_keyword_argument":
         if owner is Settings and any(name in _settings_of(section) for section in SECTIONS):

@@ -523,3 +523,31 @@ def top_two_shares(
     order = np.argsort(drawn, axis=1)
     wanted = np.bincount(order[:, -1], minlength=arms) / 800 + np.bincount(order[:, -2], minlength=arms) / 800
     return tuple((least + (1 - least.sum()) * wanted).tolist())
+
+
+# Few requests.
+
+
+def share_low(count: int, total: int, alpha: float = 0.01) -> float:
+    """The low end of the exact interval (Clopper and Pearson) of a share: so many of so many, and no more than `alpha` of all
+    samples would show as many where the share is below it."""
+    low, high = 0.0, count / total if total else 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _at_least(count, total, middle) > alpha else (middle, high)
+    return low
+
+
+def _at_least(count: int, total: int, share: float) -> float:
+    """The chance of as many or more of so many."""
+    if not 0 < share < 1:
+        return float(share >= 1 or count == 0)
+    each = (
+        math.lgamma(total + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(total - k + 1)
+        + k * math.log(share)
+        + (total - k) * math.log1p(-share)
+        for k in range(count, total + 1)
+    )
+    return sum(map(math.exp, each))

@@ -7,6 +7,7 @@ production. Whoever comes back tells first whom it served, and promises then.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +17,7 @@ from journeyman.core.rollout import PRODUCTION
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment, utc
 from journeyman.stores.engine import OnDatabase
 from journeyman.stores.tables import ASSIGNMENTS, LEASES
-from journeyman.stores.traces.writing import insert
+from journeyman.stores.traces.writing import insert, take_turn
 
 MARGIN_SECONDS = 0.3
 """For which all must have promised on, so that whoever is drawn has reached the model by then."""
@@ -28,7 +29,27 @@ _NOW: sa.ColumnElement[int] = sa.literal_column("(extract(epoch from clock_times
 """On PostgreSQL, as `Micros` are kept."""
 
 
-class AssignmentStore(OnDatabase):
+class LeaseStore(OnDatabase):
+    """Keeps who does what only one may do."""
+
+    def lease(self, name: str, holder: str, at: datetime, seconds: float) -> int | None:
+        """Take or renew a lease: its generation, which grows with each new holder; `None` while somebody else has it."""
+        until = utc(at) + timedelta(seconds=seconds)
+        with self._database.write() as connection:
+            take_turn(connection)
+            row = connection.execute(sa.select(LEASES).where(LEASES.c.name == name)).first()
+            if row is None:
+                insert(connection, LEASES, [{"name": name, "holder": holder, "generation": 1, "until": until}])
+                return 1
+            if row.holder != holder and row.until > utc(at):
+                return None
+            generation = row.generation + (row.holder != holder)
+            changed = sa.update(LEASES).where(LEASES.c.seq == row.seq)
+            connection.execute(changed.values(holder=holder, generation=generation, until=until))
+            return int(generation)
+
+
+class AssignmentStore(LeaseStore):
     """Keeps which sessions are on which arm."""
 
     def assign(self, wanted: Sequence[Assignment], *, gateway: str = "") -> Sequence[Assignment]:

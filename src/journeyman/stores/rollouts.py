@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ from journeyman.stores.tables import (
     CANDIDATES,
     EVIDENCE,
     FEEDBACK,
-    LEASES,
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
@@ -296,22 +295,6 @@ class RolloutStore(AssignmentStore):
         with self._database.write() as connection:
             take_turn(connection)
             _audit(connection, action, str(slot), cause, None, dict(cause.evidence))
-
-    def lease(self, name: str, holder: str, at: datetime, seconds: float) -> int | None:
-        """Take or renew a lease: its generation, which grows with each new holder; `None` while somebody else has it."""
-        until = utc(at) + timedelta(seconds=seconds)
-        with self._database.write() as connection:
-            take_turn(connection)
-            row = connection.execute(sa.select(LEASES).where(LEASES.c.name == name)).first()
-            if row is None:
-                insert(connection, LEASES, [{"name": name, "holder": holder, "generation": 1, "until": until}])
-                return 1
-            if row.holder != holder and row.until > utc(at):
-                return None
-            generation = row.generation + (row.holder != holder)
-            changed = sa.update(LEASES).where(LEASES.c.seq == row.seq)
-            connection.execute(changed.values(holder=holder, generation=generation, until=until))
-            return int(generation)
 
     # The audit.
 

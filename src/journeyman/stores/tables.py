@@ -361,3 +361,83 @@ AUDIT = sa.Table(
     _text("hash"),
 )
 """Who or what changed what is served, when and why. `hash` is over the row and the hash of the one before it."""
+
+
+# Alerts.
+
+ALERTS = sa.Table(
+    "alerts",
+    METADATA,
+    _seq(),
+    _text("fingerprint"),
+    sa.Column("number", sa.Integer, nullable=False),
+    _text("rule"),
+    _any_text("subject"),
+    _any_text("slot"),
+    _text("severity"),
+    _text("state"),
+    _text("change"),
+    sa.Column("tells", sa.Boolean, nullable=False),
+    sa.Column("value", sa.Float),
+    sa.Column("bound", sa.Float),
+    _any_text("says"),
+    sa.Column("evidence", JSON, nullable=False),
+    _at("began_at"),
+    sa.Column("fired_at", Micros),
+    sa.Column("told_at", Micros),
+    _any_text("acknowledged_by"),
+    _at(),
+    _any_text("who"),
+    sa.UniqueConstraint("fingerprint", "number"),
+    sa.Index("ix_alerts_at", "at"),
+)
+"""What happened to alerts; one is as its last row says."""
+
+SILENCES = sa.Table(
+    "silences",
+    METADATA,
+    _seq(),
+    _text("id"),
+    sa.Column("number", sa.Integer, nullable=False),
+    _any_text("rule"),
+    _any_text("about"),
+    _at("until"),
+    _any_text("who"),
+    _any_text("why"),
+    _at(),
+    _any_text("lifted_by"),
+    sa.UniqueConstraint("id", "number"),
+)
+
+OUTBOX = sa.Table(
+    "outbox",
+    METADATA,
+    _seq(),
+    _text("fingerprint"),
+    sa.Column("number", sa.Integer, nullable=False),
+    _any_text("channel"),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    _text("status"),
+    _any_text("detail"),
+    _at("due_at"),
+    _at(),
+    sa.UniqueConstraint("fingerprint", "number", "channel", "attempt", "status"),
+)
+"""What a channel is to be told, and each try. Whoever adds the claim of a try makes it: of two, one."""
+
+SAMPLES = sa.Table(
+    "samples",
+    METADATA,
+    _seq(),
+    _any_text("host"),
+    _text("process"),
+    sa.Column("cpu", sa.Float),
+    sa.Column("memory", sa.Float),
+    sa.Column("memory_bytes", NUMBER),
+    sa.Column("gpu", sa.Float),
+    sa.Column("gpu_memory", sa.Float),
+    sa.Column("disk", sa.Float),
+    _at(),
+    sa.Index("ix_samples_at", "at"),
+)
+"""How busy machine and processes were, as shares of what there is; NULL where nobody can tell. Old rows are thinned out."""

@@ -13,6 +13,32 @@ begin delete from trace_digests where block = new.seq >> 10; end
 -- alembic_version
 CREATE TABLE alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))
 
+-- alerts
+CREATE TABLE alerts (
+	seq INTEGER NOT NULL, 
+	fingerprint TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	rule TEXT NOT NULL, 
+	subject TEXT NOT NULL, 
+	slot TEXT NOT NULL, 
+	severity TEXT NOT NULL, 
+	state TEXT NOT NULL, 
+	change TEXT NOT NULL, 
+	tells BOOLEAN NOT NULL, 
+	value FLOAT, 
+	bound FLOAT, 
+	says TEXT NOT NULL, 
+	evidence JSON NOT NULL, 
+	began_at INTEGER NOT NULL, 
+	fired_at INTEGER, 
+	told_at INTEGER, 
+	acknowledged_by TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	who TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (fingerprint, number)
+)
+
 -- assignments
 CREATE TABLE assignments (
 	seq INTEGER NOT NULL, 
@@ -185,6 +211,21 @@ CREATE TABLE moves (
 	UNIQUE (candidate_id, number)
 )
 
+-- outbox
+CREATE TABLE outbox (
+	seq INTEGER NOT NULL, 
+	fingerprint TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	channel TEXT NOT NULL, 
+	attempt INTEGER NOT NULL, 
+	status TEXT NOT NULL, 
+	detail TEXT NOT NULL, 
+	due_at INTEGER NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (fingerprint, number, channel, attempt, status)
+)
+
 -- part_words
 CREATE VIRTUAL TABLE part_words using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')
 
@@ -251,6 +292,21 @@ CREATE TABLE runs (
 	UNIQUE (id)
 )
 
+-- samples
+CREATE TABLE samples (
+	seq INTEGER NOT NULL, 
+	host TEXT NOT NULL, 
+	process TEXT NOT NULL, 
+	cpu FLOAT, 
+	memory FLOAT, 
+	memory_bytes INTEGER, 
+	gpu FLOAT, 
+	gpu_memory FLOAT, 
+	disk FLOAT, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq)
+)
+
 -- scopes
 CREATE TABLE scopes (
 	seq INTEGER NOT NULL, 
@@ -301,6 +357,22 @@ CREATE TABLE session_scores (
 	at INTEGER NOT NULL, 
 	PRIMARY KEY (seq), 
 	UNIQUE (rollout_id, unit, metric, version)
+)
+
+-- silences
+CREATE TABLE silences (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	rule TEXT NOT NULL, 
+	about TEXT NOT NULL, 
+	until INTEGER NOT NULL, 
+	who TEXT NOT NULL, 
+	why TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	lifted_by TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id, number)
 )
 
 -- slot_moves
@@ -495,6 +567,9 @@ CREATE TABLE traces (
 	UNIQUE (id)
 )
 
+-- ix_alerts_at
+CREATE INDEX ix_alerts_at ON alerts (at)
+
 -- ix_attempts_candidate_id
 CREATE INDEX ix_attempts_candidate_id ON attempts (candidate_id)
 
@@ -521,6 +596,9 @@ CREATE INDEX ix_feedback_target ON feedback (target_kind, target, metric)
 
 -- ix_rollouts_slot
 CREATE INDEX ix_rollouts_slot ON rollouts (slot)
+
+-- ix_samples_at
+CREATE INDEX ix_samples_at ON samples (at)
 
 -- ix_served_calls_trace_id
 CREATE INDEX ix_served_calls_trace_id ON served_calls (trace_id)

@@ -209,11 +209,6 @@ class LiveContext:
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
-    @property
-    def is_serving(self) -> bool:
-        """Whether anything is released, or on its way."""
-        return bool(self._snapshot.slots)
-
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A request of a session is over. Of each session the first one counts, and the first that fails."""
         rollout = self._rollout(where.rollout_id)

@@ -1,0 +1,243 @@
+"""Looks at the rules again and again, keeps what changes, and sees to it that channels are told.
+
+Several may run: a lease says who measures, and who sends something claims it first. While the store does not answer, that is
+what is told: what happens then is kept in a file beside the project, else in memory, and goes into the store when it is back.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from journeyman.core.alert import Alert, AlertChange, AlertState, Measurement, Severity, step
+from journeyman.core.errors import JourneymanError, StoreError
+from journeyman.experiments.settings import AlertSettings, duration
+from journeyman.serving.alerts.channels import Channel, channels
+from journeyman.serving.alerts.rules import STORE, Measurer
+from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
+from journeyman.stores.urls import MEMORY
+
+log = logging.getLogger(__name__)
+
+SAMPLED = timedelta(seconds=15)
+THINNED = timedelta(hours=1)
+AT_ONCE = 20
+"""Messages in one round: a channel that does not answer must not keep the monitor from measuring."""
+AWAY = "alerts-away.db"
+"""What is kept of the time when the store was away, in the project's folder."""
+
+
+class AlertRound(NamedTuple):
+    """What came of one look."""
+
+    found: Sequence[Measurement]
+    changed: Sequence[Alert]
+    firing: Sequence[Alert]
+    away: str = ""
+    """Why the store could not be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an alert monitor is given from outside, so that a test can give something else."""
+
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    open: Callable[[str], AlertStore] = open_alerts
+    """Opens the store."""
+    look: Callable[[datetime], Sequence[ResourceSample]] | None = None
+    """Samples the machine; without it nothing is known of it."""
+    channels: Mapping[str, Channel] | None = None
+    """Without them those that are set."""
+    holder: str = ""
+
+
+class AlertMonitor:
+    """One who watches. Several may run; one at a time measures, and each tells."""
+
+    def __init__(self, url: str, folder: Path, settings: AlertSettings, around: Surroundings | None = None) -> None:
+        """
+        Args:
+            url: Of the store.
+            folder: Of the project.
+        """
+        around = around or Surroundings()
+        self._url, self._folder, self._settings = url, folder, settings
+        self._clock, self._look, self._open = around.clock, around.look, around.open
+        self._channels = channels(settings) if around.channels is None else around.channels
+        self._holder = around.holder or f"{socket.gethostname()}/{os.getpid()}"
+        self._measurer = Measurer(settings)
+        self._every = duration(settings.every)
+        self._store: AlertStore | None = None
+        self._aside: AlertStore | None = None
+        self._sampled_at: datetime | None = None
+        self._thinned_at: datetime | None = None
+        self._sample: ResourceSample | None = None
+
+    def close(self) -> None:
+        for each in (self._store, self._aside):
+            if each is not None:
+                each.close()
+        self._store = self._aside = None
+
+    def run(self, over: threading.Event, wake: threading.Event) -> None:
+        """Look until told to stop: as often as is set, and at once when woken."""
+        due = self._clock()
+        while not over.is_set():
+            try:
+                self.sample()
+                if wake.is_set() or self._clock() >= due:
+                    wake.clear()
+                    due = self._clock() + self._every
+                    self.once()
+            except JourneymanError as error:
+                log.warning("alerts: %s", error)
+            wake.wait(min(SAMPLED, self._every).total_seconds())
+        self.close()
+
+    def sample(self) -> None:
+        """Look at the machine, at most every 15 seconds, and keep what was seen."""
+        now = self._clock()
+        if self._look is None or (self._sampled_at is not None and timedelta(0) <= now - self._sampled_at < SAMPLED):
+            return
+        self._sampled_at = now
+        found = self._look(now)
+        self._sample = found[0] if found else None
+        with suppress(StoreError):
+            store = self._opened()
+            store.add_samples(found)
+            if self._thinned_at is None or now - self._thinned_at >= THINNED:
+                self._thinned_at = now
+                store.thin_samples(now)
+
+    def once(self) -> AlertRound | None:
+        """Measure, keep what changes and tell it; `None` while another monitor measures."""
+        now = self._clock()
+        self.sample()
+        try:
+            store = self._opened()
+            if store.lease("alerts", self._holder, now, max(60.0, 3 * self._every.total_seconds())) is None:
+                self._tell(store, now)
+                return None
+            before = store.latest()
+            found = list(self._measurer.found(store.measures, now, self._sample, before.values()))
+            silences = store.silences(now)
+            rules = self._measurer.rules
+            steps = [
+                step(rule, before.get(each.fingerprint), each, now, silences)
+                for each in found
+                if (rule := rules.get(each.rule))
+            ]
+            changed = [*self._keep(store, [each for each in steps if each is not None]), *self._back(store, now)]
+            self._tell(store, now)
+            return AlertRound(found, changed, store.firing())
+        except StoreError as error:
+            return self._gone(str(error), now)
+
+    def _opened(self) -> AlertStore:
+        if self._store is None:
+            self._store = self._open(self._url)
+        return self._store
+
+    def _keep(self, store: AlertStore, alerts: Sequence[Alert]) -> Sequence[Alert]:
+        kept: list[Alert] = []
+        for each in alerts:
+            said = {name: self._settings.channels.get(name) for name in self._channels}
+            kept += store.add(
+                [each], [n for n, to in said.items() if to is None or not to.only or each.severity.value in to.only]
+            )
+        for each in kept:
+            log.warning("alert %s: %s: %s", each.name, each.change, each.says)
+        return kept
+
+    # Tell.
+
+    def _tell(self, store: AlertStore, now: datetime) -> None:
+        for each in store.deliveries(now)[:AT_ONCE]:
+            if not store.claim(each, now):
+                continue
+            fault = _sent(self._channels.get(each.channel), each.channel, each.alert)
+            store.told(each, self._clock(), fault)
+            if fault:
+                log.warning("alert %s was not delivered: %s", each.alert.name, fault)
+
+    # While the store is away.
+
+    def _gone(self, why: str, now: datetime) -> AlertRound:
+        aside = self._set_aside()
+        found = Measurement(
+            rule=STORE, subject=socket.gethostname(), breached=True, says=f"the monitor cannot reach the store: {why}"
+        )
+        changed = self._moved(aside, found, now)
+        self._tell(aside, now)
+        return AlertRound([found], changed, aside.firing(), why)
+
+    def _back(self, store: AlertStore, now: datetime) -> Sequence[Alert]:
+        """Say that it is back, and keep in it what was told of the time when it was away."""
+        if self._aside is None and not (self._folder / AWAY).is_file():
+            return []
+        aside = self._set_aside()
+        found = Measurement(rule=STORE, subject=socket.gethostname(), breached=False, says="the store answers again")
+        changed = self._moved(aside, found, now)
+        self._tell(aside, now)
+        last = store.latest().get(found.fingerprint)
+        story = reversed(aside.history(fingerprint=found.fingerprint, limit=1000))
+        new = [each for each in story if last is None or each.at > last.at]
+        first = last.number + 1 if last else 1
+        store.add(replace(each, number=number) for number, each in enumerate(new, start=first))
+        return changed
+
+    def _moved(self, aside: AlertStore, found: Measurement, now: datetime) -> Sequence[Alert]:
+        after = step(self._measurer.rules[STORE], aside.latest().get(found.fingerprint), found, now)
+        return self._keep(aside, [after] if after is not None else [])
+
+    def _set_aside(self) -> AlertStore:
+        if self._aside is None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._aside = open_alerts(self._folder / AWAY)
+            except (StoreError, OSError):
+                # The disk may be what is away.
+                self._aside = open_alerts(MEMORY)
+        return self._aside
+
+
+def _sent(channel: Channel | None, name: str, alert: Alert) -> str:
+    """Why it was not; nothing where it was."""
+    if channel is None:
+        return f"there is no channel {name} in the settings"
+    try:
+        channel.send(alert)
+    except JourneymanError as error:
+        return str(error)
+    return ""
+
+
+def trial(now: datetime) -> Alert:
+    """What a channel is told to see whether it hears."""
+    return Alert(
+        fingerprint="test",
+        number=1,
+        rule="test",
+        subject="",
+        slot="",
+        severity=Severity.TICKET,
+        state=AlertState.FIRING,
+        change=AlertChange.FIRING,
+        tells=True,
+        value=None,
+        bound=None,
+        says="This is a test: nothing is wrong.",
+        evidence={},
+        began_at=now,
+        fired_at=now,
+        told_at=now,
+        acknowledged_by="",
+        at=now,
+        who="journeyman alerts test",
+    )

@@ -1,0 +1,122 @@
+"""Each rule that stands ready fires once, when it is bad for long enough, and not below its bound, on real stores."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from journeyman.core.alert import AlertState
+from journeyman.core.rollout import Cause, EventKind
+from journeyman.stores.rollouts import open_rollouts
+from tests.contracts.test_rollout_stores import begun, ramped
+from tests.support import postgres
+from tests.support.alarms import NOON, Deaf, Watched
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
+    if request.param == "postgres":
+        with postgres.database() as url:
+            made = Watched(url=url, folder=tmp_path, channels={"hook": Deaf()})
+            yield made
+            made.monitor.close()
+    else:
+        made = Watched(url=f"sqlite:///{tmp_path / 'journeyman.db'}", folder=tmp_path, channels={"hook": Deaf()})
+        yield made
+        made.monitor.close()
+
+
+def told(watched: Watched, rule: str) -> list[str]:
+    return [each.state.value for each in watched.channels["hook"].heard if each.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        ("error_rate", {"failing": 6}, {"failing": 4}),
+        ("latency", {"seconds": 1.2}, {"seconds": 0.9}),
+    ],
+)
+def test_what_is_bad_fires_once_and_is_resolved_and_what_is_not_does_not(
+    watched: Watched, rule: str, bad: dict[str, float], good: dict[str, float]
+) -> None:
+    assert watched.go_on(12, 100, **good) == []
+    watched.now = watched.now.replace(hour=18)
+    changes = [each for each in watched.go_on(6, 100, **bad) if each.startswith(rule)]
+    # `for` is two minutes: pending at the first look, and firing at the fifth.
+    assert changes == [f"{rule} pending", f"{rule} firing"]
+    assert told(watched, rule) == ["firing"]
+    watched.now = watched.now.replace(hour=20)
+    assert f"{rule} resolved" in watched.go_on(3, 100, **good)
+    assert told(watched, rule) == ["firing", "resolved"]
+
+
+def test_memory_of_which_too_much_is_used(watched: Watched) -> None:
+    watched.sample = {"memory": 0.75, "cpu": 0.5}
+    assert watched.go_on(8) == []
+    watched.sample = {"memory": 0.85}
+    assert watched.go_on(8) == ["resources pending", "resources firing"]
+    watched.sample = {}
+    assert watched.go_on(8) == []  # unknown resolves nothing
+    watched.sample = {"memory": 0.75}
+    assert watched.go_on(8) == ["resources resolved"]
+    assert told(watched, "resources") == ["firing", "resolved"]
+    assert [each.subject for each in watched.history()] == ["memory on host"] * 3
+
+
+def test_three_requests_an_hour_of_which_one_fails_wake_nobody(watched: Watched) -> None:
+    for hour in range(0, 24, 3):
+        # Three hours at once.
+        watched.now = NOON.replace(hour=hour)
+        watched.come(8)
+        assert watched.go_on(1) == []
+        watched.now += timedelta(hours=1)
+        watched.come(1, failing=int(hour == 6))
+        assert watched.go_on(1) == []
+
+
+def test_where_one_of_three_an_hour_fails_all_day_a_ticket_is_made_and_nobody_is_woken(watched: Watched) -> None:
+    for number in range(30):
+        watched.now = NOON + timedelta(minutes=20 * number)
+        watched.come(1, failing=int(number % 3 == 1))
+        watched.go_on(1)
+    assert {each.severity for each in watched.channels["hook"].heard} == {"ticket"}
+
+
+def test_when_all_of_a_few_fail_it_is_told(watched: Watched) -> None:
+    changes = []
+    for _ in range(6):
+        changes += watched.go_on(1, 1, failing=1)
+    assert "error_rate firing" in changes
+
+
+def test_a_rollback_is_told_at_the_next_look_and_once(watched: Watched) -> None:
+    with open_rollouts(watched.url) as rollouts:
+        rollout = begun()
+        rollouts.start(rollout)
+        rollout = ramped(rollout)
+        rollouts.advance(rollout)
+        assert watched.go_on(2) == []
+        cause = Cause(reason="success is worse on the canary", actor="monitor", at=watched.now)
+        rollouts.advance(rollout.then(EventKind.ROLLBACK, cause))
+    assert watched.go_on(3) == ["rollback firing"]
+    (alert,) = watched.channels["hook"].heard
+    assert (alert.slot, alert.severity) == ("context:desk/oslo", "page")
+    assert alert.says == "r1 was rolled back: success is worse on the canary"
+    watched.now = watched.now.replace(day=7)
+    assert watched.go_on(2) == ["rollback resolved"]
+    assert [each.state for each in watched.history()] == [AlertState.RESOLVED, AlertState.FIRING]
+
+
+def test_a_held_rollout_is_told_until_it_goes_on(watched: Watched) -> None:
+    with open_rollouts(watched.url) as rollouts:
+        rollout = begun()
+        rollouts.start(rollout)
+        rollout = ramped(rollout)
+        rollouts.advance(rollout)
+        rollout = rollout.then(EventKind.HOLD, Cause(reason="labels are missing", actor="monitor", at=watched.now))
+        rollouts.advance(rollout)
+        assert watched.go_on(2) == ["hold firing"]
+        rollouts.advance(rollout.then(EventKind.RESUME, Cause(reason="they came", actor="person:ann", at=watched.now)))
+        assert watched.go_on(2) == ["hold resolved"]
