@@ -60,6 +60,20 @@ PLAN = RolloutPlan(
     guardrails=(Metric(name="failed_requests", tolerance=0.01),),
 )
 """Small steps and no hours: the effect is large, and somebody looks on. For one's own traffic there is the usual plan."""
+SETTINGS = """\
+# DEMO: written anew by each `journeyman demo --live`.
+[serve]
+port = {port}
+monitor_seconds = 0.5
+
+[alerts]
+# That all processors are busy is no news here.
+resources = 1.0
+latency_ms = 60000
+
+[alerts.channels.demo]
+url_env = "DEMO_WEBHOOK"
+"""
 HURRY = "the manager is in a hurry"
 
 Out = Callable[[str], None]
@@ -126,11 +140,11 @@ class _Webhook:
         self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> "Iterator[_Webhook]":
         thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
-            yield
+            yield self
         finally:
             self._server.shutdown()
             self._server.server_close()
@@ -196,26 +210,21 @@ class _Desk:
 
 @contextmanager
 def _opened(folder: Path, domain: str, model: str, port: int) -> Iterator[_Desk]:
-    """A model's server, the gateway before it, and somebody who listens for alerts.
+    """A model's server, the gateway before it, and who listens for alerts.
 
     Raises:
         InputError: The port is taken, or another demo runs.
     """
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("JOURNEYMAN_")},
-        "JOURNEYMAN_USER": "demo",
-        "JOURNEYMAN_SERVE__FEEDBACK_TOKEN_ENV": TOKEN,
-        TOKEN: secrets.token_hex(16),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-    }
-    how: dict[str, Any] = {"cwd": folder, "env": environment}
     with ExitStack() as running:
         busy = "another live demo runs in this folder; end it first"
         running.enter_context(locked(folder.parent / "live", patience=0, busy=busy))
-        listen("127.0.0.1", port).close()
+        with listen("127.0.0.1", port) as bound:
+            # Any that is free is known from here on, so that the pages can be served there again.
+            port = int(bound.getsockname()[1])
         _fresh(folder, port)
-        webhook = _Webhook(folder / "webhook.jsonl")
-        running.enter_context(webhook.listening())
+        webhook = running.enter_context(_Webhook(folder / "webhook.jsonl").listening())
+        environment = _environment(webhook.url)
+        how: dict[str, Any] = {"cwd": folder, "env": environment}
         log = folder / "clerk.log"
         clerk = running.enter_context(_child(["journeyman.experiments.desk_clerk", model], log, **how))
         upstream = f"http://127.0.0.1:{int(_first_line(clerk, log))}/v1"
@@ -226,13 +235,24 @@ def _opened(folder: Path, domain: str, model: str, port: int) -> Iterator[_Desk]
         yield _Desk(folder, domain, customers.Poison.of(domain), url, environment, webhook)
 
 
+def _environment(webhook: str) -> dict[str, str]:
+    """Of what runs: with no setting of one's own."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("JOURNEYMAN_")},
+        "JOURNEYMAN_USER": "demo",
+        "JOURNEYMAN_SERVE__FEEDBACK_TOKEN_ENV": TOKEN,
+        TOKEN: secrets.token_hex(16),
+        "DEMO_WEBHOOK": webhook,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
 def _fresh(folder: Path, port: int) -> None:
     """A project of its own: whatever lies in it is of an earlier demo."""
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    settings = f"# DEMO: written anew by each `journeyman demo --live`.\n[serve]\nport = {port}\nmonitor_seconds = 0.5\n"
-    (folder / "journeyman.toml").write_text(settings, encoding="utf-8")
+    (folder / "journeyman.toml").write_text(SETTINGS.format(port=port), encoding="utf-8")
     (folder / "plan.json").write_text(json.dumps(PLAN.as_json(), indent=1), encoding="utf-8")
 
 
@@ -436,7 +456,8 @@ class _Story:
         self.told["alert_delivered"] = bool(found)
         if not found:
             raise JourneymanError(f"no alert of the rollback came to {hook.url}")
-        self.out(f"   an alert came to {hook.url}: {found[0][:300]}")
+        (alert,) = json.loads(found[0])["alerts"]
+        self.out(f"   an alert came to {hook.url}, {alert['labels']['alertname']}: {alert['annotations']['summary']}")
 
     def _start(self, what: str, *more: str, code: int = 0) -> str:
         """Begin a rollout; its id, or why not."""
