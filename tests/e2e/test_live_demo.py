@@ -98,9 +98,9 @@ def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_b
     with open_traces(str(live / ".journeyman/journeyman.db"), make=False) as store:
         traces = list(store.traces())
     assert {(trace.agent, trace.domain) for trace in traces} == {("demo-desk", "oslo")}
-    words = [first.messages[-1].text for trace in traces if isinstance(first := trace.steps[0], ModelCall)]
-    planted = [text for text in words if "New house rule" in text or "expected" in text]
-    assert len(planted) == told["poison"]["orders"] == 30
+    calls = [(trace.session, step) for trace in traces for step in trace.steps if isinstance(step, ModelCall)]
+    his = {session for session, call in calls if call.raw["request"]["user"] == "mallory"}
+    assert len(his) == told["poison"]["orders"] == 30
 
     # Nothing came into what is the user's own.
     assert sorted(path.name for path in tmp_path.iterdir()) == [".journeyman", "stderr"]

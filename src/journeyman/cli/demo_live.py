@@ -6,6 +6,7 @@ refused becomes a playbook, which comes into production in steps; then one that 
 
 import json
 import os
+import resource
 import secrets
 import shlex
 import shutil
@@ -507,7 +508,7 @@ def play(folder: Path, domain: str, model: str, *, port: int, keep: bool, out: O
         raise MissingExtra(f"the live demo needs {missing[0]}: pip install 'journeyman[embedded,serve]'")
     if model not in MODELS:
         raise InputError(f"the clerk of the live demo is one of {', '.join(MODELS)}, not {model!r}")
-    began, tasks = time.monotonic(), customers.orders(domain, 2 * MOST + 3 * ORDERS)
+    began, spent, tasks = time.monotonic(), _cpu(), customers.orders(domain, 2 * MOST + 3 * ORDERS)
     folder = folder.resolve()
     with _interruptible(), _opened(folder, domain, model, port) as desk:
         where = os.path.relpath(folder)
@@ -525,8 +526,15 @@ def play(folder: Path, domain: str, model: str, *, port: int, keep: bool, out: O
         if keep:
             say(f"Served until Ctrl-C: {page}")
             _wait()
+    told["cpu_seconds"] = round(_cpu() - spent, 1)
     out(f"To look at it: (cd {where} && journeyman serve), and open {page}")
     return told
+
+
+def _cpu() -> float:
+    """Seconds of this process and of all that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _ending(told: Mapping[str, Any]) -> str:
