@@ -27,12 +27,14 @@ LIVE = Path(".journeyman/demo/live")
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def started(folder: Path, *arguments: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
     """The demo as a process; killed at the end, if it is still there."""
     command = [sys.executable, "-m", "journeyman", "demo", "--live", "--port", "0", *arguments]
     with (
         (folder / "stderr").open("w") as log,
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ) as process,
+        subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **env}
+        ) as process,
     ):
         try:
             yield process
@@ -57,12 +59,13 @@ def left_behind(folder: Path) -> list[str]:
     return found
 
 
-def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JOURNEYMAN_STORE", str(tmp_path / "my-own.db"))
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user-0123456789")
-    with started(tmp_path, "--keep", "--json") as process:
+def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_back(tmp_path: Path) -> None:
+    own = {
+        "JOURNEYMAN_STORE": str(tmp_path / "my-own.db"),
+        "OPENAI_API_KEY": "sk-of-the-user-0123456789",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+    }
+    with started(tmp_path, "--keep", "--json", **own) as process:
         assert until(lambda: said(tmp_path, "Look on:"), 60)
         assert until(lambda: said(tmp_path, "Served until Ctrl-C:") or process.poll() is not None, 1500)
         page = said(tmp_path, "Served until Ctrl-C:")

@@ -510,6 +510,8 @@ def play(folder: Path, domain: str, model: str, *, port: int, keep: bool, out: O
         raise InputError(f"the clerk of the live demo is one of {', '.join(MODELS)}, not {model!r}")
     began, spent, tasks = time.monotonic(), _cpu(), customers.orders(domain, 2 * MOST + 3 * ORDERS)
     folder = folder.resolve()
+    # All of it is on this machine: a proxy, where one is set, is asked for nothing.
+    os.environ |= {name: ",".join(filter(None, (os.environ.get(name), "127.0.0.1"))) for name in ("NO_PROXY", "no_proxy")}
     with _interruptible(), _opened(folder, domain, model, port) as desk:
         where = os.path.relpath(folder)
         say(f"DEMO of {domain}, in a project of its own: {where}", f"Look on: {desk.url}/ and {desk.url}/releases")
