@@ -1,4 +1,5 @@
 # make demo    set up, then see a small real model learn a job            make check   what to run before a commit: a minute
+# make demo-live         the same on live traffic: a gateway, customers, a release in steps, a rollback, and pages to look on
 # make demo-weights      the same in its weights, served by llama.cpp: some twenty minutes, and the building of llama.cpp
 # make test    set up, then every test once                               make nightly the same with many more repetitions
 # make bench   what things cost, as ratios
@@ -24,10 +25,14 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of programs: each would compile the package anew, and each run the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-weights test check nightly lint bench soak figures docs clean
+.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures docs clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
+	@echo "To type these yourself, first: source $(BIN)/activate"
+
+demo-live: $(VENV)/.live
+	$(BIN)/journeyman demo --live
 	@echo "To type these yourself, first: source $(BIN)/activate"
 
 demo-weights: $(VENV)/.weights
@@ -81,6 +86,10 @@ $(VENV)/.torch: constraints.txt | $(BIN)/python
 
 $(VENV)/.embedded: pyproject.toml $(VENV)/.torch
 	$(PIP) --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.live: pyproject.toml $(VENV)/.torch
+	$(PIP) --editable '.[embedded,serve]'
 	@touch $@
 
 # It has no wheel, and building one takes two cores some ten minutes: once for a version and a processor, for all clones.

@@ -25,10 +25,11 @@ from urllib.request import urlopen
 
 from journeyman.optimizers.playbook import files
 from journeyman.stores.traces import open_traces
+from journeyman.tasks.desk.customers import orders
 from journeyman.tasks.desk.world import SHOPS
 from tests.serving.gateway.test_process import served, stopped, until
 from tests.support.clerk import clerk
-from tests.support.desk_customers import orders, visits
+from tests.support.desk_customers import visits
 
 BAR = 0.95
 

@@ -26,7 +26,13 @@ def test_it_tells_the_story_and_prints_the_promised_fields(capsys: pytest.Captur
     arguments = ["demo", "--num-examples", "10", "--held-out", "30"]
     code = main(arguments)
     told = capsys.readouterr().out
-    for said in ("The order desk of oslo", "What it learned:", "Held-out tasks, right at the first attempt:", "What next:"):
+    for said in (
+        "The order desk of oslo",
+        "What it learned:",
+        "Held-out tasks, right at the first attempt:",
+        "What next:",
+        "journeyman demo --live",
+    ):
         assert said in told
     assert main([*arguments, "--json"]) == code, "it is the same every time"
     out = capsys.readouterr().out

@@ -14,9 +14,10 @@ from journeyman.experiments.playbook.from_traces import gather
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, evidence_groups
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores.traces import open_traces
+from journeyman.tasks.desk.customers import orders
 from tests.serving.gateway.test_process import served, stopped, until
 from tests.support.clerk import clerk
-from tests.support.desk_customers import orders, visits
+from tests.support.desk_customers import visits
 
 pytestmark = pytest.mark.service
 

@@ -1,14 +1,12 @@
 """A clerk of the order desk behind three APIs: chat completions, Anthropic's messages and Responses, also streamed.
 
-The embedded model turns a customer's sentence into a call, which the server hands out as a tool call. Rules that stand in the
-system message it follows; what a tool answered it passes on to the customer. `python -m tests.support.clerk` prints its port.
+The first as `journeyman.experiments.desk_clerk` answers it; here are the other two, streams, and a model that is right at once.
+`python -m tests.support.clerk` prints its port.
 """
 
-import asyncio
 import json
 import os
 import random
-import re
 import socket
 import subprocess
 import sys
@@ -23,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from journeyman.agents.answer import terse_rules
 from journeyman.core.task import Split
-from journeyman.models.base import Dialect, Model, ModelRequest, PromptMessage, Reply
+from journeyman.experiments.desk_clerk import ACCEPTED, SORRY, DeskClerk, afterwards, text_of, told_by
+from journeyman.models.base import Dialect, Model, ModelRequest, Reply
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, say
 
 
@@ -57,53 +55,23 @@ class KnownOrders:
         pass
 
 
-_RULE = re.compile(r"^\[b-[0-9a-f]+\] (?:avoid: )?(.*)$", re.MULTILINE)
-ACCEPTED, SORRY = "Your order is placed.", "I am sorry, I could not place it."
-
-
-class Clerk:
+class WireClerk(DeskClerk):
     """Answers the three APIs."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._known: dict[tuple[str, str], asyncio.Future[str]] = {}
-        self._numbers = iter(range(10**9))
-
-    async def call(self, system: str, sentence: str) -> tuple[str, str]:
-        """Name and arguments of the tool call for a sentence; no name where the model wrote none."""
-        key = terse_rules(_RULE.findall(system)), sentence
-        if key not in self._known:
-            # The model is deterministic: what is asked again is known.
-            self._known[key] = asyncio.ensure_future(self._asked(*key))
-        try:
-            found = json.loads(await self._known[key])
-            return str(found["name"]), json.dumps(found["arguments"])
-        except (ValueError, KeyError, TypeError):
-            return "", await self._known[key]
-
-    async def _asked(self, system: str, sentence: str) -> str:
-        request = ModelRequest(messages=(PromptMessage("system", system), PromptMessage("user", sentence)))
-        return (await self.model.complete(request)).text
 
     async def chat(self, request: Request) -> Response:
         body = await request.json()
-        messages = body["messages"]
-        message: dict[str, Any] = {"role": "assistant", "content": _after(messages[-1])}
-        if messages[-1]["role"] != "tool":
-            tool, arguments = await self.call(_of(messages, "system"), _of(messages, "user"))
-            message["content"] = None if tool else arguments
-            if tool:
-                use = {"id": self._id("call"), "type": "function", "function": {"name": tool, "arguments": arguments}}
-                message["tool_calls"] = [use]
-        finish = "tool_calls" if message.get("tool_calls") else "stop"
-        told = {"id": self._id("chatcmpl"), "created": 1, "model": body["model"]}
-        usage = {"prompt_tokens": 50, "completion_tokens": 20, "total_tokens": 70}
+        done = await self.complete(body)
         if not body.get("stream"):
-            choice = {"index": 0, "finish_reason": finish, "message": message}
-            return JSONResponse({**told, "object": "chat.completion", "choices": [choice], "usage": usage})
-        for number, use in enumerate(message.get("tool_calls", ())):
+            return JSONResponse(done)
+        (choice,) = done["choices"]
+        for number, use in enumerate(choice["message"].get("tool_calls", ())):
             use["index"] = number
-        deltas = [{"index": 0, "delta": message, "finish_reason": None}, {"index": 0, "delta": {}, "finish_reason": finish}]
+        finish = choice["finish_reason"]
+        deltas = [
+            {"index": 0, "delta": choice["message"], "finish_reason": None},
+            {"index": 0, "delta": {}, "finish_reason": finish},
+        ]
+        told = {name: done[name] for name in ("id", "created", "model")}
         chunks = [{**told, "object": "chat.completion.chunk", "choices": [each]} for each in deltas]
         return _events([*(("", chunk) for chunk in chunks)], done=True)
 
@@ -116,12 +84,12 @@ class Clerk:
         else:
             system = body.get("system", "")
             system = system if isinstance(system, str) else "\n".join(part["text"] for part in system)
-            tool, arguments = await self.call(system, _text(last))
-            use = {"type": "tool_use", "id": self._id("toolu"), "name": tool, "input": json.loads(arguments) if tool else {}}
+            tool, arguments, _ = await self.call(system, text_of(last))
+            use = {"type": "tool_use", "id": self.id("toolu"), "name": tool, "input": json.loads(arguments) if tool else {}}
             content = [use if tool else {"type": "text", "text": arguments}]
         stop = "tool_use" if content[0]["type"] == "tool_use" else "end_turn"
         usage = {"input_tokens": 50, "output_tokens": 20}
-        told = {"id": self._id("msg"), "type": "message", "role": "assistant", "model": body["model"]}
+        told = {"id": self.id("msg"), "type": "message", "role": "assistant", "model": body["model"]}
         return JSONResponse({**told, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage})
 
     async def responses(self, request: Request) -> Response:
@@ -130,38 +98,22 @@ class Clerk:
         items = [{"role": "user", "content": items}] if isinstance(items, str) else items
         output: dict[str, Any]
         if items[-1].get("type") == "function_call_output":
-            output = _said(_after({"content": items[-1]["output"]}), self._id("msg"))
+            output = _said(afterwards({"content": items[-1]["output"]}), self.id("msg"))
         else:
-            system = "\n".join([body.get("instructions") or "", _of(items, "system"), _of(items, "developer")])
-            tool, arguments = await self.call(system, _of(items, "user"))
-            use = {"type": "function_call", "id": self._id("fc"), "call_id": self._id("call"), "status": "completed"}
-            output = {**use, "name": tool, "arguments": arguments} if tool else _said(arguments, self._id("msg"))
-        told = {"id": self._id("resp"), "object": "response", "created_at": 1, "status": "completed", "model": body["model"]}
+            system = "\n".join([body.get("instructions") or "", told_by(items, "system"), told_by(items, "developer")])
+            tool, arguments, _ = await self.call(system, told_by(items, "user"))
+            use = {"type": "function_call", "id": self.id("fc"), "call_id": self.id("call"), "status": "completed"}
+            output = {**use, "name": tool, "arguments": arguments} if tool else _said(arguments, self.id("msg"))
+        told = {"id": self.id("resp"), "object": "response", "created_at": 1, "status": "completed", "model": body["model"]}
         usage = {"input_tokens": 50, "output_tokens": 20, "total_tokens": 70, "input_tokens_details": {"cached_tokens": 0},
                  "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
         more = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": body.get("tools", [])}
         return JSONResponse({**told, **more, "output": [output], "usage": usage})
 
-    def _id(self, kind: str) -> str:
-        return f"{kind}_{next(self._numbers):08d}"
-
 
 def _said(text: str, id: str) -> dict[str, Any]:
     part = {"type": "output_text", "text": text, "annotations": []}
     return {"type": "message", "id": id, "role": "assistant", "status": "completed", "content": [part]}
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-
-
-def _of(messages: Sequence[Mapping[str, Any]], role: str) -> str:
-    found = [_text(each["content"]) for each in messages if each.get("role") == role]
-    return found[0] if found and role == "user" else "\n".join(found)
-
-
-def _after(message: Mapping[str, Any]) -> str:
-    return ACCEPTED if str(message.get("content") or "").startswith("OK") else SORRY
 
 
 def _events(events: Sequence[tuple[str, Mapping[str, Any]]], *, done: bool) -> Response:
@@ -175,7 +127,7 @@ async def _used(_: Request) -> Response:
 
 def app(model: Model) -> Starlette:
     """`GET /cpu` says how many seconds of CPU it took so far."""
-    clerk = Clerk(model)
+    clerk = WireClerk(model)
     routes = (("chat/completions", clerk.chat), ("messages", clerk.messages), ("responses", clerk.responses))
     posted = [Route(f"/v1/{path}", answer, methods=["POST"]) for path, answer in routes]
     return Starlette(routes=[*posted, Route("/cpu", _used)])

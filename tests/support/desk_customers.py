@@ -1,6 +1,6 @@
-"""Customers of the order desk: an agent with a stock client, whose tool is the shop's API, and what it refuses.
+"""Customers of the order desk by every wire: chat completions as in `journeyman.tasks.desk.customers`, and the others.
 
-It comes to the gateway by one of four wires, or asks its model itself and reports by OpenTelemetry what it did.
+An agent comes to the gateway by one of four wires, or asks its model itself and reports by OpenTelemetry what it did.
 """
 
 import json
@@ -16,67 +16,43 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
 
-from journeyman.core.task import Split, Task
-from journeyman.tasks import desk
-from journeyman.tasks.desk.world import compare
+from journeyman.core.messages import ToolUse
+from journeyman.core.task import Task
+from journeyman.tasks.desk import customers
+from journeyman.tasks.desk.customers import (
+    FUNCTIONS,
+    NAMES,
+    SCHEMA,
+    SYSTEM,
+    Answers,
+    Visit,
+    answer_of,
+    is_taken,
+    whole,
+)
 
-FIELDS = ("sku", "amount", "city", "date", "price", "rush")
-SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in FIELDS}}
-NAMES = ("order", "quote")
-SYSTEM = "You are the clerk of an order desk. Place each order with the tool."
-
-
-def orders(shop: str, count: int) -> Sequence[Task]:
-    return desk.load(shop, sizes={Split.TRAIN: count}).tasks
-
-
-def answer_of(task: Task, tool: str, arguments: Mapping[str, Any]) -> str:
-    """What the shop's API says of a call."""
-    wanted = json.loads(task.answer)
-    faults = [f'name: expected "{wanted["name"]}", got "{tool}"'] if tool != wanted["name"] else []
-    faults += compare(arguments, wanted["arguments"])
-    return "Error: " + "\n".join(faults) if faults else "OK"
+Wire = Callable[[str, Task, Mapping[str, str], str, Answers], bool]
 
 
-Answers = Callable[[Task, str, Mapping[str, Any]], str]
-Visit = Callable[[str, Task, Mapping[str, str], str, Answers], bool]
-
-
-def chat(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers, *, stream: bool = False) -> bool:
+def chat(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers, ask: Any = whole) -> bool:
     """One order; whether the API took it."""
-    tools: Any = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
-    messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="key", default_headers=labels, max_retries=0) as client:
-        told: Any = {"model": "clerk", "tools": tools, "user": customer}
-        if stream:
-            use: Any = _streamed(client.chat.completions.create(messages=messages, stream=True, **told))
-        else:
-            reply = client.chat.completions.create(messages=messages, **told).choices[0].message
-            use = reply.tool_calls[0] if reply.tool_calls else None
-        if use is None:
-            return False
-        arguments = use["arguments"] if isinstance(use, dict) else use.function.arguments
-        name, id = (use["name"], use["id"]) if isinstance(use, dict) else (use.function.name, use.id)
-        result = answers(task, name, json.loads(arguments))
-        call = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
-        messages += [{"role": "tool", "tool_call_id": id, "content": result}]
-        client.chat.completions.create(messages=messages, **told)
-    return result.startswith("OK")
-
-
-def _streamed(chunks: Any) -> dict[str, str] | None:
-    found = {"id": "", "name": "", "arguments": ""}
-    for chunk in chunks:
-        for piece in chunk.choices[0].delta.tool_calls or ():
-            found["id"] += piece.id or ""
-            found["name"] += piece.function.name or ""
-            found["arguments"] += piece.function.arguments or ""
-    return found if found["name"] else None
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client:
+        return customers.chat(client, Visit(task=task, customer=customer, labels=labels), answers=answers, ask=ask)
 
 
 def stream(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:
-    return chat(url, task, labels, customer, answers, stream=True)
+    return chat(url, task, labels, customer, answers, streamed)
+
+
+def streamed(client: openai.OpenAI, **request: Any) -> ToolUse | None:
+    """The same of an answer that comes in pieces."""
+    found = {"id": "", "tool": "", "arguments": ""}
+    for chunk in client.chat.completions.create(**request, stream=True):
+        for piece in chunk.choices[0].delta.tool_calls or ():
+            found["id"] += piece.id or ""
+            found["tool"] += (piece.function and piece.function.name) or ""
+            found["arguments"] += (piece.function and piece.function.arguments) or ""
+    return ToolUse(found["tool"], found["arguments"], found["id"]) if found["tool"] else None
 
 
 def messages(url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:
@@ -90,7 +66,7 @@ def messages(url: str, task: Task, labels: Mapping[str, str], customer: str, ans
         if use is None:
             return False
         result = answers(task, use.name, use.input)
-        refused = not result.startswith("OK")
+        refused = not is_taken(result)
         said.append(
             {"role": "assistant", "content": [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}]}
         )
@@ -114,14 +90,13 @@ def responses(url: str, task: Task, labels: Mapping[str, str], customer: str, an
         call = {"type": "function_call", "call_id": use.call_id, "name": use.name, "arguments": use.arguments}
         items += [call, {"type": "function_call_output", "call_id": use.call_id, "output": result}]
         client.responses.create(input=items, **told)
-    return result.startswith("OK")
+    return is_taken(result)
 
 
 def otlp(tracer: Tracer, url: str, task: Task, labels: Mapping[str, str], customer: str, answers: Answers) -> bool:
     """The same of an instrumented agent, which asks the model's server at the URL itself."""
-    tools: Any = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
     shared = {
-        "gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk", "gen_ai.tool.definitions": json.dumps(tools),
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk", "gen_ai.tool.definitions": json.dumps(FUNCTIONS),
         "gen_ai.system_instructions": json.dumps([{"type": "text", "content": SYSTEM}]), "user.id": customer,
         "gen_ai.conversation.id": labels["X-Journeyman-Session"],
     }  # fmt: skip
@@ -136,7 +111,7 @@ def otlp(tracer: Tracer, url: str, task: Task, labels: Mapping[str, str], custom
     ):
         with tracer.start_as_current_span("chat clerk", attributes=shared) as span:
             messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
-            reply = client.chat.completions.create(model="clerk", messages=messages, tools=tools).choices[0].message
+            reply = client.chat.completions.create(model="clerk", messages=messages, tools=FUNCTIONS).choices[0].message
             use: Any = reply.tool_calls[0] if reply.tool_calls else None
             part = {"type": "text", "content": reply.content}
             if use is not None:
@@ -153,11 +128,11 @@ def otlp(tracer: Tracer, url: str, task: Task, labels: Mapping[str, str], custom
                 said = [{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}]
                 span.set_attribute("gen_ai.input.messages", json.dumps(more))
                 span.set_attribute("gen_ai.output.messages", json.dumps(said))
-    return result.startswith("OK")
+    return is_taken(result)
 
 
 @contextmanager
-def reporting(gateway: str, server: str) -> Iterator[Visit]:
+def reporting(gateway: str, server: str) -> Iterator[Wire]:
     """Visits of an instrumented agent, all of which are reported when this ends."""
     provider = TracerProvider()
     # A busy machine is slow, and nothing may be lost of it.
@@ -175,7 +150,7 @@ def reporting(gateway: str, server: str) -> Iterator[Visit]:
         provider.shutdown()
 
 
-WIRES: Mapping[str, Visit] = {"chat": chat, "stream": stream, "messages": messages, "responses": responses}
+WIRES: Mapping[str, Wire] = {"chat": chat, "stream": stream, "messages": messages, "responses": responses}
 
 
 def visits(

@@ -18,6 +18,7 @@ from journeyman.core.playbook import Playbook
 from journeyman.core.task import Split
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.models.base import ModelRequest, PromptMessage, Reply
+from journeyman.tasks.desk.customers import FIELDS, NAMES
 from journeyman.tasks.desk.world import (
     ADDRESS,
     ADDRESS_FIELDS,
@@ -31,7 +32,6 @@ from journeyman.tasks.desk.world import (
     say,
 )
 from tests.support.clerk import KnownOrders
-from tests.support.desk_customers import FIELDS, NAMES
 
 CLERK = "tests.support.desk_traces:KnownClerk"
 """As after `--model`."""

@@ -15,10 +15,10 @@ from journeyman.core.task import Task
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.models.base import Dialect, ModelRequest, Reply
 from journeyman.optimizers.playbook.folding import Folded, fold
+from journeyman.tasks.desk.customers import NAMES, SCHEMA, SYSTEM, orders
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, faults
 from journeyman.tracing.base import failed
 from tests.support.clerk import KnownOrders
-from tests.support.desk_customers import NAMES, SCHEMA, SYSTEM, orders
 
 SHOP = "oslo"
 HOUSE = SHOPS[SHOP]

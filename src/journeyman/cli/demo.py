@@ -9,7 +9,7 @@ import click
 
 from journeyman.cli.console import PlaybookScreen, WeightsScreen, pipeline_lines, write
 from journeyman.cli.shared import emit, json_option, options_named, shares
-from journeyman.core.errors import JourneymanError
+from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.release import Stage
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ examined on {held_out} new ones.
 """
 NEXT = """\
 What next:
+  journeyman demo --live          the same on live traffic: a gateway, customers, a release in steps, a rollback, and pages
   journeyman playbook show {playbook}
   journeyman demo --domain cairo
   journeyman evaluate --playbook {playbook} --dataset desk --domain lima --any-domain    (a placebo)
@@ -57,8 +58,11 @@ attempts of an agent with a half-learned playbook; GRPO from attempts of its own
 @click.option(
     "--compare/--no-compare", default=True, show_default=True, help="With --weights: all methods, and forced collapses."
 )
+@click.option("--live", is_flag=True, help="On live traffic: a gateway, customers, a release in steps, and a rollback.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=4100, show_default=True, help="With --live: the gateway's.")
+@click.option("--keep", is_flag=True, help="With --live: serve on until Ctrl-C.")
 @json_option
-def command(weights: bool, compare: bool, as_json: bool, **given: Any) -> int:
+def command(weights: bool, compare: bool, live: bool, as_json: bool, **given: Any) -> int:
     """See a small real model fail at a job, learn from its failures, and pass.
 
     The model ships with the package and needs no key, no GPU and no network. It works at an order desk whose house conventions
@@ -68,8 +72,18 @@ def command(weights: bool, compare: bool, as_json: bool, **given: Any) -> int:
     Examples:
       journeyman demo
       journeyman demo --domain cairo --json
+      journeyman demo --live
       journeyman demo --weights --no-compare
     """
+    port, keep = given.pop("port"), given.pop("keep")
+    if (weights and live) or (keep and not live):
+        raise InputError("--live is a demo of its own, without --weights; and --keep is an option of it")
+    if live:
+        from journeyman.cli.demo_live import play
+
+        told = play(FOLDER / "live", given["domain"], given["model"], port=port, keep=keep, out=_out(quiet=as_json))
+        emit(told, as_json=as_json)
+        return 0 if told["came_true"] else 1
     with options_named():
         if weights:
             result = _learn_in_weights(given["domain"], given["model"], given["held_out"], compare=compare, quiet=as_json)
