@@ -44,7 +44,8 @@ def demo(folder: Path) -> Iterator[str]:
             assert process.stdout is not None
             until = time.monotonic() + SECONDS
             for line in process.stdout:
-                print(line, end="", flush=True)
+                sys.stdout.write(line)
+                sys.stdout.flush()
                 if "nothing is scripted" in line or time.monotonic() > until:
                     break
             yield f"http://127.0.0.1:{port}"
@@ -53,14 +54,17 @@ def demo(folder: Path) -> Iterator[str]:
             process.communicate(timeout=60)
 
 
+def read(address: str) -> str:
+    with urlopen(address) as answer:  # noqa: S310 - our own server
+        return str(answer.read().decode())
+
+
 def addresses(url: str) -> dict[str, str]:
     """Of what the demo made."""
-    with urlopen(url + "/releases") as answer:
-        page = answer.read().decode()
+    page = read(url + "/releases")
     # The newest first: what was taken back, then what was promoted.
     back, promoted = list(dict.fromkeys(re.findall(r'href="(/releases/\d[\w-]+)"', page)))[:2]
-    with urlopen(url + "/traces?error=yes") as answer:
-        trace = re.findall(r'href="(/traces/[^"?]+)', answer.read().decode())[0]
+    trace = re.findall(r'href="(/traces/[^"?]+)', read(url + "/traces?error=yes"))[0]
     return {"back": back, "promoted": promoted, "trace": trace}
 
 
@@ -97,7 +101,7 @@ def main(url: str | None = None) -> None:
             (HERE / f"{name}.png").write_bytes(taken)
             sizes[name] = len(taken)
         browser.close()
-    print(json.dumps({"pictures": len(sizes), "kilobytes": round(sum(sizes.values()) / 1000)}))
+    sys.stdout.write(json.dumps({"pictures": len(sizes), "kilobytes": round(sum(sizes.values()) / 1000)}) + "\n")
     return None
 
 

@@ -10,9 +10,11 @@ import pytest
 from journeyman.core.alert import AlertState
 from journeyman.core.rollout import Cause, EventKind
 from journeyman.stores.rollouts import open_rollouts
-from tests.contracts.test_rollout_stores import begun, ramped
+from tests.contracts.test_rollout_stores import SLOT, begun, ramped
 from tests.support import postgres
 from tests.support.alarms import NOON, Deaf, Watched
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -158,3 +160,12 @@ def test_requests_that_become_longer_are_told_and_nothing_is_held(watched: Watch
     watched.go_on(6)
     (alert,) = (each for each in watched.channels["hook"].heard if each.rule == "drift")
     assert (alert.subject, alert.severity) == ("length", "ticket")
+
+
+def test_what_was_promoted_and_declined_is_told_once(watched: Watched) -> None:
+    with open_rollouts(watched.url) as rollouts:
+        cause = Cause(reason="success has declined since the promotion", actor="monitor", at=watched.now)
+        rollouts.tell("decline", SLOT, cause)
+    assert watched.go_on(3) == ["decay firing"]
+    (alert,) = watched.channels["hook"].heard
+    assert alert.says == "context:desk/oslo has declined: success has declined since the promotion"
