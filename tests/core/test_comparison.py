@@ -1,6 +1,7 @@
 """The one sentence of a comparison."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,8 @@ def test_a_sentence_never_contradicts_its_interval_and_never_stands_without_it(
     withheld: str,
 ) -> None:
     low, high = ends if None in ends else sorted(ends)  # type: ignore[type-var]
-    found = ComparisonVerdict(before=before, after=after, low=low, high=high, count=count, harm=harm, withheld=withheld)
+    told: dict[str, Any] = {"before": before, "after": after, "low": low, "high": high, "count": count, "harm": harm}
+    found = ComparisonVerdict(**told, withheld=withheld)
     state, said = found.state, found.sentence
     assert said.startswith(f"{state}: ")
     known = not withheld and None not in (before, after, low, high)
@@ -34,8 +36,19 @@ def test_a_sentence_never_contradicts_its_interval_and_never_stands_without_it(
         assert state is not ComparisonState.NOT_WORSE or (harm is not None and low > -harm)
         # The estimate, its interval and its number stand together.
         assert f"({signed(low)} … {signed(high)}) on {count} task" in said
+        # Where the ends are refuted themselves, no more is known than that, and no less.
+        strict = ComparisonVerdict(**told, ends_excluded=True).state
+        assert strict is state or 0.0 in (low, high) or (harm is not None and low == -harm)
     else:
         assert "→" not in said
+
+
+def test_an_end_that_is_itself_refuted_decides() -> None:
+    told: dict[str, Any] = {"gained": -0.35, "low": -1.0, "high": 0.0, "count": 88}
+    assert ComparisonVerdict(**told).state is ComparisonState.NOT_YET
+    assert ComparisonVerdict(**told, ends_excluded=True).state is ComparisonState.WORSE
+    told |= {"gained": 0.5, "low": 0.0, "high": 1.0}
+    assert ComparisonVerdict(**told, ends_excluded=True).state is ComparisonState.BETTER
 
 
 @pytest.mark.parametrize(

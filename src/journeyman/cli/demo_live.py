@@ -309,9 +309,11 @@ class _Traffic:
         return customers.Visit(task=task, customer=customer, labels=labels)
 
     def _one(self, client: Any, visit: customers.Visit) -> bool:
-        taken = customers.chat(client, visit, model=self.model)
-        word = {"session": visit.labels["X-Journeyman-Session"], "value": taken, "source": "check", "rater": "the shop"}
-        self.desk.ask("/feedback", word)
+        answers = list[str]()
+        taken = customers.chat(client, visit, model=self.model, answered=answers.append)
+        # Of a clerk who called no tool there is no last answer, and it is the visit that failed.
+        about = {"request": answers[-1]} if answers else {"session": visit.labels["X-Journeyman-Session"]}
+        self.desk.ask("/feedback", {**about, "value": taken, "source": "check", "rater": "the shop"})
         return taken
 
     def until_over(self, rollout: str, out: Out) -> dict[str, Any]:

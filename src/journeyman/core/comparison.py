@@ -41,6 +41,8 @@ class ComparisonVerdict:
     count: int = 0
     unit: str = "task"
     """What was counted: a task, or a session."""
+    ends_excluded: bool = False
+    """Whether the gain is strictly between the ends, as where each end is itself refuted."""
     harm: float | None = None
     """The loss that would be harm: above 0, in units of the metric. Without it nothing is ever "not worse"."""
     withheld: str = ""
@@ -57,11 +59,11 @@ class ComparisonVerdict:
     def state(self) -> ComparisonState:
         if self.withheld or self.low is None or self.high is None or self.gain is None:
             return ComparisonState.CANNOT_BE_SAID
-        if self.low > 0:
+        if self.low > 0 or (self.ends_excluded and self.low == 0):
             return ComparisonState.BETTER
-        if self.high < 0:
+        if self.high < 0 or (self.ends_excluded and self.high == 0):
             return ComparisonState.WORSE
-        if self.harm is not None and self.low > -self.harm:
+        if self.harm is not None and (self.low > -self.harm or (self.ends_excluded and self.low == -self.harm)):
             return ComparisonState.NOT_WORSE
         return ComparisonState.NOT_YET
 

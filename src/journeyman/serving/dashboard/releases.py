@@ -53,9 +53,10 @@ class MetricRow:
     @property
     def says(self) -> str:
         """By the position of its interval alone."""
-        if self.high < -(self.limit or 0.0):
+        # The ends are refuted themselves.
+        if self.high <= -(self.limit or 0.0):
             return "harm"
-        if self.low > 0:
+        if self.low >= 0:
             return "better"
         if self.low >= -(self.limit or 0.0):
             return "holds"
@@ -186,9 +187,7 @@ def _metrics(last: EvidenceRecord | None) -> Iterator[tuple[str, Mapping[str, An
 
 
 def _known(each: Mapping[str, Any]) -> bool:
-    return (
-        all(isinstance(each.get(name), int | float) for name in ("difference", "low", "high")) and each["low"] <= each["high"]
-    )
+    return all(isinstance(each.get(name), int | float) for name in ("difference", "low", "high")) and each["low"] < each["high"]
 
 
 def metric_rows(rollout: Rollout, last: EvidenceRecord | None) -> list[MetricRow]:
@@ -232,6 +231,7 @@ def verdict_of(rollout: Rollout, last: EvidenceRecord | None) -> ComparisonVerdi
         high=each["high"],
         count=count,
         unit="session",
+        ends_excluded=True,
         harm=rollout.plan.primary.margin or None,
         withheld="" if min(each["canary"], each["production"]) else "one side has no session yet",
         caveat=f"{each['canary']} of them with the candidate",

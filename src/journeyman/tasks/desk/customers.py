@@ -87,8 +87,13 @@ def chat(
     answers: Answers = answer_of,
     model: str = "clerk",
     ask: Callable[..., ToolUse | None] = whole,
+    answered: Callable[[str], None] = lambda id: None,
 ) -> bool:
-    """One order over chat completions; whether the API took it."""
+    """One order over chat completions; whether the API took it.
+
+    Args:
+        answered: Is told the id of the last answer, by which something can be said of it.
+    """
     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": visit.task.question}]
     told: Any = {"model": model, "tools": FUNCTIONS, "user": visit.customer, "extra_headers": visit.labels}
     use = ask(client, messages=messages, **told)
@@ -98,7 +103,7 @@ def chat(
     call = {"id": use.id, "type": "function", "function": {"name": use.tool, "arguments": use.arguments}}
     messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
     messages += [{"role": "tool", "tool_call_id": use.id, "content": result}]
-    client.chat.completions.create(messages=messages, **told)
+    answered(client.chat.completions.create(messages=messages, **told).id)
     return is_taken(result)
 
 
