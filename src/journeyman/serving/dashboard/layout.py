@@ -363,6 +363,11 @@ PROJECT = (
     ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
 )
 """What the rail leads to: over traces, and over all that a project's store knows."""
+ALSO_CALLED = (
+    ("/runs", "Training progress"), ("/performance", "Model performance"), ("/system", "System health"),
+    ("/releases", "A/B test results"), ("/system#resources", "Resource utilization"),
+)  # fmt: skip
+"""Pages by other names that people look for."""
 
 
 _OPEN = ("login.html", "refused.html")
@@ -399,6 +404,7 @@ class PageRenderer:
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
         self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
+        self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
