@@ -265,6 +265,22 @@ def test_the_rail_says_how_many_there_are(rollout: Rollout, store: TraceStore, p
     assert re.search(r"Traces \d+ Sessions Performance Learn Learning Runs 2 Evaluations 2 Ship Playbooks 2 Releases 1", text)
 
 
+def test_a_page_is_found_by_the_other_names_that_people_look_for(rollout: Rollout, pages: Visitor) -> None:
+    page = pages.read("/audit")
+    for said in ("Training progress", "Model performance", "System health", "A/B test results", "Resource utilization"):
+        link = re.search(rf'<a href="([^"]+)">{said}</a>', page)
+        assert link, said
+        pages.read(link[1])
+
+
+def test_the_newest_trace_is_one_click_away_and_two_runs_are_three(rollout: Rollout, store: TraceStore, pages: Visitor) -> None:
+    store.add([booking("newest", asked="What is new?", at=datetime.now(UTC))])
+    assert '<a href="/traces/newest">What is new?</a>' in pages.read("/")
+    # The two that ran last are chosen already.
+    chosen = re.findall(r'name="(a|b)" value="([^"]+)"[^>]* checked', pages.read("/runs"))
+    assert dict(chosen) == {"a": RUNS[0], "b": RUNS[1]}
+
+
 def test_who_is_not_let_in_learns_no_number(rollout: Rollout, store: TraceStore, tmp_path: Path) -> None:
     pages = visitor(store, Guard(["secret"]), project=ProjectStores(tmp_path / "journeyman.db"))
     assert 'class="count"' not in pages.read("/login")

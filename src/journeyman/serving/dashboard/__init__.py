@@ -286,7 +286,7 @@ def _project_pages(
     project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
 ) -> Iterator[Route]:
     learned, served = ExperimentPages(project, frame, who), ReleasePages(project, lists.store, frame, who)
-    yield page("/", OverviewPage(project, frame, lambda query: lists.counted(query).value).overview)
+    yield page("/", OverviewPage(project, lists.store, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
     yield page("/runs/{name:path}", learned.run)

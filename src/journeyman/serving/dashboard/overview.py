@@ -17,11 +17,12 @@ from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, na
 from journeyman.serving.dashboard.releases import verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.registry import verdict_of as gate_verdict
-from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup
+from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, TraceStore
 
 WEEK = timedelta(days=7)
 EVENTS = 8
 _NEEDS = 5
+_NEWEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,11 @@ class Happened:
 class OverviewPage:
     """The handler of the first page."""
 
-    def __init__(self, stores: ProjectStores, frame: PageRenderer, count: Callable[[Query], Statistics]) -> None:
+    def __init__(
+        self, stores: ProjectStores, traces: TraceStore, frame: PageRenderer, count: Callable[[Query], Statistics]
+    ) -> None:
         """`count` gives the statistics of a query, from a moment ago where counting is dear."""
-        self._stores, self._frame, self._count = stores, frame, count
+        self._stores, self._traces, self._frame, self._count = stores, traces, frame, count
         self._known = SharedCache[tuple[int, int, int]]()
 
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -87,6 +90,7 @@ class OverviewPage:
             charts=charts,
             rollouts=self._open(),
             address=str(request.base_url).rstrip("/"),
+            newest=self._traces.page(Query(), limit=_NEWEST).lines,
             needs=self._needs()[:_NEEDS],
             events=self._events()[:EVENTS],
         )
@@ -119,7 +123,7 @@ class OverviewPage:
         ]
 
     def _needs(self) -> list[Need]:
-        found = []
+        found = [Need(said=each.says, link="/alerts") for each in self._stores.alerts.firing() if not each.acknowledged_by]
         for rollout in self._stores.rollouts.live().rollouts:
             if rollout.state is RolloutState.HELD:
                 said = f"{rollout.slot} is held: {one_line(rollout.events[-1].cause.reason, 120)}"
