@@ -285,7 +285,10 @@ def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, proje
 def _project_pages(
     project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
 ) -> Iterator[Route]:
-    learned, served = ExperimentPages(project, frame, who), ReleasePages(project, lists.store, frame, who)
+    def person(request: Request) -> str:
+        return rater_of(request, who)
+
+    learned, served = ExperimentPages(project, frame, person), ReleasePages(project, lists.store, frame, person)
     yield page("/", OverviewPage(project, lists.store, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
@@ -300,7 +303,7 @@ def _project_pages(
     yield page("/releases/move", served.act, "POST")
     yield page("/releases/{name:path}", served.rollout)
     yield page("/audit", served.audit)
-    watched = AlertPages(project, frame, who)
+    watched = AlertPages(project, frame, person)
     yield page("/alerts", watched.alerts)
     yield page("/alerts", watched.act, "POST")
     yield page("/system", watched.system)

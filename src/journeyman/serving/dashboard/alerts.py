@@ -1,6 +1,6 @@
 """Pages of what must be known now, and of whether the place holds: alerts, silences, and the machine's resources."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -41,7 +41,7 @@ class SystemCheck:
 class AlertPages:
     """The handlers of these pages."""
 
-    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: str) -> None:
+    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: Callable[[Request], str]) -> None:
         self._stores, self._frame, self._who = stores, frame, who
 
     # Alerts.
@@ -73,7 +73,8 @@ class AlertPages:
         kept, now, why = self._stores.alerts, datetime.now(UTC), fields.get("reason", "").strip()
         match fields.get("what"):
             case "ack":
-                kept.add([acknowledged(self._known(fields.get("alert", "")), self._who, now)])
+                if not kept.add([acknowledged(self._known(fields.get("alert", "")), self._who(request), now)]):
+                    raise InputError("alert: it changed just now; look at it once more")
             case "silence":
                 alert = self._known(fields.get("alert", ""))
                 try:
@@ -81,10 +82,10 @@ class AlertPages:
                 except ValueError as error:
                     raise InputError(f"for: {error}") from None
                 about = alert.subject or alert.slot or ANYTHING
-                told = {"rule": alert.rule, "about": about, "who": self._who, "why": why}
+                told = {"rule": alert.rule, "about": about, "who": self._who(request), "why": why}
                 kept.silence(Silence(id=uuid4().hex[:12], until=until, at=now, **told))
             case "lift":
-                kept.lift(fields.get("silence", ""), self._who, now)
+                kept.lift(fields.get("silence", ""), self._who(request), now)
             case _:
                 raise InputError("what: one of ack, silence, lift")
         return RedirectResponse("/alerts", status_code=HTTPStatus.SEE_OTHER)
@@ -110,7 +111,11 @@ class AlertPages:
             title=f"{ill[0].said} · System" if ill else "System",
             here="System",
             checks=checks,
-            charts=list(resource_charts(machine, self._stores.alert_settings.resources)),
+            charts=[
+                each
+                for host in sorted({each.host for each in machine})
+                for each in resource_charts([one for one in machine if one.host == host], self._stores.alert_settings.resources)
+            ],
             processes=[each for (_, process), each in sorted(newest.items()) if process != MACHINE],
         )
 
@@ -141,8 +146,9 @@ def _traces(alert: Alert) -> str:
         return f"/releases/{name(str(alert.evidence['rollout']))}"
     if alert.rule not in ("error_rate", "latency", "burn"):
         return ""
-    since = (alert.began_at - WINDOW).isoformat(timespec="seconds")
-    until = (alert.at + timedelta(seconds=1)).isoformat(timespec="seconds")
+    told = alert.evidence
+    since = str(told.get("since") or (alert.at - WINDOW).isoformat())
+    until = str(told.get("until") or alert.at.isoformat())
     return "/traces" + encoded({"since": since, "until": until, **({} if alert.rule == "latency" else {"error": ENDED})})
 
 
@@ -158,7 +164,7 @@ def resource_charts(samples: Sequence[ResourceSample], bound: float) -> Iterator
         steps = range((max(seen) - min(seen)) // _STEP + 1)
         points = tuple(_point(min(seen) + step * _STEP, seen) for step in steps)
         yield Chart(
-            title=f"{title}, share used",
+            title=f"{title}, share used, on {samples[0].host}",
             says=f"{title}: {points[-1].says}",
             series=(Series(name=title, points=points),),
             label=share,

@@ -97,7 +97,7 @@ class ProjectStores:
             "/runs": registry.count("runs"),
             "/evaluations": registry.count("evaluations"),
             "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
-            "/releases": len(self.rollouts.live().rollouts),
+            "/releases": len(self.rollouts.live().production),
             "/alerts": len(self.alerts.firing()),
         }
 
@@ -170,7 +170,7 @@ class TaskRow:
 class ExperimentPages:
     """The handlers of these pages."""
 
-    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: str) -> None:
+    def __init__(self, stores: ProjectStores, frame: PageRenderer, who: Callable[[Request], str]) -> None:
         self._stores, self._frame, self._who = stores, frame, who
 
     # Runs.
@@ -226,26 +226,28 @@ class ExperimentPages:
     def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What became of each slot's traces: how much became how little, and why."""
         found: dict[tuple[str, str], LearnedRow] = {}
+        rollouts = self._stores.rollouts.rollouts()
         for run in self._stores.registry.runs(kind="train playbook"):
             told = run.result or {}
             if "with_evidence" in told:
                 slot = (str(told.get("agent") or "any"), str(told.get("domain") or "any"))
-                found.setdefault(slot, self._learned(run, told))
+                if slot not in found:
+                    found[slot] = self._learned(run, told, rollouts)
             if len(found) == MOST_ROWS:
                 break
         is_open = bool(self._stores.release_tokens)
         return self._frame.page("learn.html", title="Learning", here="Learning", rows=found, is_open=is_open)
 
-    def _learned(self, run: RunRecord, told: Mapping[str, Any]) -> LearnedRow:
+    def _learned(self, run: RunRecord, told: Mapping[str, Any], rollouts: "Sequence[Rollout]") -> LearnedRow:
         candidate, path = told.get("candidate"), self._stores.playbook_file(run)
-        rollouts = [each for each in self._stores.rollouts.rollouts() if candidate in {arm.candidate_id for arm in each.arms}]
+        brought = [each for each in rollouts if candidate in {arm.candidate_id for arm in each.arms}]
         return LearnedRow(
             run=run,
             told=told,
             funnel=tuple((said, told[key]) for key, said in _FUNNEL if isinstance(told.get(key), int)),
             evidence=tuple(told.get("evidence") or ()),
-            rollout=rollouts[-1] if rollouts else None,
-            held=_held(path) if path else (),
+            rollout=brought[-1] if brought else None,
+            held=tuple(each for each in _by_id(path).values() if each.held and not each.retired) if path else (),
             path=path,
         )
 
@@ -261,7 +263,7 @@ class ExperimentPages:
             raise PageRefused(HTTPStatus.NOT_FOUND, f"What {run.id} wrote does not lie where it was written.")
         if not why:
             raise InputError("reason: write why, for those who come later")
-        at, said = datetime.now(UTC).isoformat(timespec="seconds"), {"by": self._who, "why": why}
+        at, said = datetime.now(UTC).isoformat(timespec="seconds"), {"by": self._who(request), "why": why}
         match fields.get("what"):
             case "approve":
                 edit.approve(path, [bullet], **said, at=at)
@@ -270,7 +272,7 @@ class ExperimentPages:
             case "lock" | "unlock" as verb:
                 edit.one(path, bullet, verb, Lock(bullet_id=bullet, locked=verb == "lock"), at)
             case "retire":
-                edit.one(path, bullet, "retire", Retire(bullet_id=bullet, reason=f"{why} ({self._who})"), at)
+                edit.one(path, bullet, "retire", Retire(bullet_id=bullet, reason=f"{why} ({self._who(request)})"), at)
             case _:
                 raise InputError("what: one of approve, reject, lock, unlock, retire")
         return RedirectResponse(local(fields.get("back", "/learn")), status_code=HTTPStatus.SEE_OTHER)
@@ -324,7 +326,8 @@ class ExperimentPages:
         found = registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS)
         stages = {release.candidate_id: release.stage.value for release in registry.releases()}
         rows = [(each, _bullets(each), stages.get(each.id, ""), registry.gate_word(each.id)) for each in found]
-        return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=len(rows))
+        count = registry.count("candidates", kind=Kind.PLAYBOOK)
+        return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=count)
 
     def playbook(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What the agent is told, and whether each line is worth its place."""
@@ -357,7 +360,8 @@ class ExperimentPages:
             rows=compared_rows(details.evaluations),
             worth=_worth,
             run=run,
-            path=self._stores.playbook_file(run) if run else None,
+            path=(path := self._stores.playbook_file(run) if run else None),
+            now_in_file=_by_id(path) if path else {},
             is_open=bool(self._stores.release_tokens),
             others=[
                 each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS) if each.id != details.candidate.id
@@ -422,13 +426,14 @@ def _playbook(candidate: Candidate) -> Playbook:
         raise InputError(str(error)) from error
 
 
-def _held(path: Path) -> tuple[Bullet, ...]:
+def _by_id(path: Path) -> Mapping[str, Bullet]:
+    """What a file holds by now; nothing where it cannot be read."""
     from journeyman.optimizers.playbook import edit
 
     try:
-        return tuple(edit.editable(path).held)
+        return {bullet.id: bullet for bullet in edit.editable(path).bullets}
     except JourneymanError:
-        return ()
+        return {}
 
 
 def _differences(before: Playbook, after: Playbook) -> list[str]:

@@ -263,7 +263,8 @@ def _moment_of(typed: Mapping[str, str], field: str, now: datetime) -> datetime 
         return None
     try:
         if ago := re.fullmatch(r"(\d{1,6})\s*([mhdw])", text, re.ASCII):
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            # By the minute, so that what is counted of it is counted once for a while.
+            return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).replace(second=0, microsecond=0)
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):

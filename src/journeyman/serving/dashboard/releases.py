@@ -1,6 +1,6 @@
 """Pages of what is served: what is in production where and why, the rollouts that bring something into it, and the audit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -82,7 +82,7 @@ class LowRow:
 class ReleasePages:
     """The handlers of these pages."""
 
-    def __init__(self, stores: ProjectStores, traces: TraceStore, frame: PageRenderer, who: str) -> None:
+    def __init__(self, stores: ProjectStores, traces: TraceStore, frame: PageRenderer, who: Callable[[Request], str]) -> None:
         self._stores, self._traces, self._frame, self._who = stores, traces, frame, who
 
     def releases(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -144,7 +144,9 @@ class ReleasePages:
         if not self._stores.admits(fields):
             return self._rollout(found, NOT_ADMITTED)
         try:
-            wanted = RolloutMove(kind=kinds[fields["kind"]], by=Person(f"person:{self._who}", fields.get("reason", "")))
+            wanted = RolloutMove(
+                kind=kinds[fields["kind"]], by=Person(f"person:{self._who(request)}", fields.get("reason", ""))
+            )
             move(self._stores.rollouts, found, wanted)
         except (InputError, ReleaseError) as error:
             return self._rollout(found, str(error))

@@ -111,7 +111,7 @@ function sortable(table) {
       const down = head.getAttribute("aria-sort") !== "descending";
       heads.forEach((each) => each.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      body.append(...[...body.rows].sort((a, b) => compared(a.cells[at], b.cells[at]) * (down ? -1 : 1)));
+      body.append(...[...body.rows].sort((a, b) => compared(a.cells[at], b.cells[at], down ? -1 : 1)));
     };
   });
 }
@@ -121,11 +121,16 @@ const amount = (text) => {
   const unit = { ms: 0.001, s: 1, min: 60, h: 3600, d: 86400, k: 1e3, M: 1e6, G: 1e9 };
   return found ? Number(found[1].replaceAll(",", "").replace("\u2212", "-")) * (unit[found[2]] ?? 1) : NaN;
 };
-function compared(one, other) {
+const UNKNOWN = /^(unknown|\?|\u2013|-|never|)$/;
+// Of today the hour alone is said, and today is later than any other day.
+const moment = (text) => (/^\d\d:\d\d/.test(text) ? `9999 ${text}` : text);
+function compared(one, other, way) {
   const [a, b] = [one, other].map((cell) => cell?.textContent.trim() ?? "");
-  const [m, n] = /^\d{4}-|^\d\d:/.test(a + b) ? [NaN, NaN] : [amount(a), amount(b)];
   // What is unknown comes last, whichever way.
-  return Number.isNaN(m) && Number.isNaN(n) ? a.localeCompare(b) : Number.isNaN(m) ? -1 : Number.isNaN(n) ? 1 : m - n;
+  const gone = UNKNOWN.test(a) - UNKNOWN.test(b);
+  if (gone) return gone;
+  const [m, n] = /^\d{4}-\d|^\d\d:\d/.test(a) ? [NaN, NaN] : [amount(a), amount(b)];
+  return way * (Number.isNaN(m) || Number.isNaN(n) ? moment(a).localeCompare(moment(b)) : m - n);
 }
 
 document.addEventListener("keydown", (event) => {
