@@ -110,7 +110,7 @@ def rules(*, store: str | None, quiet: bool) -> dict[str, Any]:
     project, now = settings.load(), datetime.now(UTC)
     measurer = Measurer(project.settings.alerts)
     with _opened(store) as kept:
-        found = list(measurer.found(kept.measures, now, Sampler(project.folder, {}).look(now)[0], ()))
+        found = list(measurer.found(kept.measures, now, Sampler(project.folder, {}).look(now)[:1], ()))
     if not quiet:
         _rule_rows(measurer.rules.values(), found)
     return {"rules": [_rule_told(each, [one for one in found if one.rule == each.name]) for each in measurer.rules.values()]}

@@ -1,18 +1,23 @@
 """What fires is told to each channel: by a real server on loopback, later where it is away, and once."""
 
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from journeyman.core.alert import Silence, acknowledged
+from journeyman.core.alert import Alert, Silence, acknowledged
+from journeyman.core.rollout import Cause
 from journeyman.experiments.settings import AlertSettings, ChannelSettings
 from journeyman.serving.alerts.channels import channels
-from journeyman.stores.alerts import ResourceSample, open_alerts
+from journeyman.serving.alerts.watch import AlertMonitor, Surroundings
+from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
+from journeyman.stores.rollouts import open_rollouts
+from tests.contracts.test_rollout_stores import SLOT
 from tests.serving.releases.test_assignment import server
 from tests.support.alarms import NOON, Deaf, Watched, bodies, hook
 from tests.support.upstream import Upstream, failed, upstream
@@ -222,3 +227,39 @@ def test_what_a_killed_sender_had_claimed_is_sent_by_another_a_minute_later(tmp_
         watched.now += timedelta(seconds=15)
     other.close()
     assert [each.change.value for each in channel.heard] == ["firing"]
+
+
+def test_what_nobody_thought_of_ends_no_watch_and_no_words_of_it_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    over, wake = threading.Event(), threading.Event()
+    channel, tried = Deaf(), list[str]()
+
+    def look(at: datetime) -> list[ResourceSample]:
+        raise ZeroDivisionError("s3cr3t of the first look")
+
+    def opened(url: str) -> AlertStore:
+        if not tried:
+            tried.append(url)
+            raise KeyError("s3cr3t of the store")
+        return open_alerts(url)
+
+    class Odd:
+        def send(self, alert: Alert) -> None:
+            over.set()
+            wake.set()
+            raise RuntimeError("https://hook.example.org/s3cr3t")
+
+    now = iter(NOON + timedelta(minutes=n) for n in range(10_000))
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    with open_rollouts(url) as rollouts:
+        rollouts.tell("decline", SLOT, Cause(reason="worse", actor="monitor", at=NOON))
+    told = {"hook": channel, "odd": Odd()}
+    around = Surroundings(clock=lambda: next(now), open=opened, look=look, channels=told, holder="one")
+    settings = AlertSettings(every="0.01s")
+    AlertMonitor(url, tmp_path, settings, around).run(over, wake)
+    assert [each.rule for each in channel.heard] == ["decay"]
+    assert "this round failed by KeyError" in caplog.text
+    assert "the look at the machine failed by ZeroDivisionError" in caplog.text
+    assert "the channel odd failed by RuntimeError" in caplog.text
+    assert "s3cr3t" not in caplog.text

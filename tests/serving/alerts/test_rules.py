@@ -9,6 +9,7 @@ import pytest
 
 from journeyman.core.alert import AlertState
 from journeyman.core.rollout import Cause, EventKind
+from journeyman.stores.alerts import ResourceSample, open_alerts
 from journeyman.stores.rollouts import open_rollouts
 from tests.contracts.test_rollout_stores import SLOT, begun, ramped
 from tests.support import postgres
@@ -169,3 +170,25 @@ def test_what_was_promoted_and_declined_is_told_once(watched: Watched) -> None:
     assert watched.go_on(3) == ["decay firing"]
     (alert,) = watched.channels["hook"].heard
     assert alert.says == "context:desk/oslo has declined: success has declined since the promotion"
+
+
+def test_each_machine_is_watched_whoever_measures_and_one_that_is_not_seen_changes_nothing(watched: Watched) -> None:
+    def told() -> set[tuple[str, str]]:
+        with open_alerts(watched.url) as kept:
+            return {(each.subject, each.state.value) for each in kept.latest().values()}
+
+    def elsewhere() -> None:
+        with open_alerts(watched.url) as kept:
+            kept.add_samples([ResourceSample(at=watched.now, host="other", memory=0.95)])
+
+    watched.sample = {"memory": 0.1}
+    for _ in range(6):
+        elsewhere()
+        watched.go_on(1)
+    assert told() == {("memory on other", "firing")}
+    # Nobody says any more how busy it is, and another takes the lease.
+    watched.go_on(6)
+    watched.monitor.close()
+    watched.monitor = watched.another("two")
+    watched.go_on(2)
+    assert told() == {("memory on other", "firing")}

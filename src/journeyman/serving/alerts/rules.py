@@ -30,7 +30,7 @@ _SURE, _MANY_LOOKS = 1.645, 4.0
 _LONGEST = timedelta(minutes=5)
 _SLOW = 0.05
 """The 95th percentile is above a bound where more than this share is."""
-STORE = "store"
+STORE, RESOURCES = "store", "resources"
 _NEWS = {"rollback": "rollback", "drop": "rollback", "hold": "hold", "decline": "decay"}
 """Which rule is about what happens to releases."""
 
@@ -44,7 +44,7 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     found = (
         AlertRule(name="error_rate", says=f"of conversations begun in five minutes, more than {share} failed"),
         AlertRule(name="latency", says=f"of calls of models in five minutes, 5 of 100 took more than {slow}"),
-        AlertRule(name="resources", says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
+        AlertRule(name=RESOURCES, says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
         AlertRule(name="burn", says=f"errors use up their budget of {share} too fast", hold=timedelta(0)),
         AlertRule(
             name="quality", says=f"sessions are shown to be worth {settings.degradation:.0%} less than those of the week before"
@@ -71,10 +71,11 @@ class Measurer:
         self.rules = rules(settings)
 
     def found(
-        self, measures: Measures, now: datetime, sample: ResourceSample | None, before: Iterable[Alert]
+        self, measures: Measures, now: datetime, samples: Iterable[ResourceSample], before: Iterable[Alert]
     ) -> Iterator[Measurement]:
         """
         Args:
+            samples: The newest of each machine. What fires of one that is not among them goes on.
             before: Alerts that go on. Of those that nothing is found of any more it is found that they are over.
         """
         before, seen = list(before), set[str]()
@@ -82,7 +83,7 @@ class Measurer:
         for each in (
             self._error_rate(measures, now, firing="error_rate" in firing),
             self._latency(measures, now, firing="latency" in firing),
-            *self._resources(sample),
+            *(found for sample in samples for found in self._resources(sample)),
             *self._burns(measures, now),
             *self._releases(measures, now),
             *self._trends(measures, now),
@@ -90,9 +91,16 @@ class Measurer:
             seen.add(each.fingerprint)
             yield each
         for alert in before:
-            if alert.is_open and alert.fingerprint not in seen and alert.rule != STORE:
+            if alert.is_open and alert.fingerprint not in seen and alert.rule not in (STORE, RESOURCES):
                 over = "it is over" if alert.rule in _NEWS.values() else "it is watched no longer"
-                yield Measurement(rule=alert.rule, subject=alert.subject, slot=alert.slot, breached=False, says=over)
+                yield Measurement(
+                    rule=alert.rule,
+                    subject=alert.subject,
+                    slot=alert.slot,
+                    breached=False,
+                    says=over,
+                    severity=alert.severity,
+                )
 
     def _error_rate(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         found = measures.errors(now - WINDOW, now)
@@ -121,15 +129,14 @@ class Measurer:
         told = {"calls": found.calls, "slow": found.slow}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
-    def _resources(self, sample: ResourceSample | None) -> Iterator[Measurement]:
+    def _resources(self, sample: ResourceSample) -> Iterator[Measurement]:
         named = {"cpu": "processors", "memory": "memory", "gpu_memory": "memory of the GPU", "disk": "disk"}
         for name, words in named.items():
-            used: float | None = getattr(sample, name, None)
-            host = sample.host if sample is not None else ""
+            used: float | None = getattr(sample, name)
             said = f"how much of the {words} is used cannot be told" if used is None else f"{used:.0%} of the {words} is used"
             yield Measurement(
-                rule="resources",
-                subject=f"{name} on {host}" if host else name,
+                rule=RESOURCES,
+                subject=f"{name} on {sample.host}",
                 breached=None if used is None else used > self._settings.resources,
                 value=used,
                 bound=self._settings.resources,

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,13 +21,15 @@ from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.serving.alerts.channels import Channel, channels
 from journeyman.serving.alerts.rules import STORE, Measurer
-from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
-from journeyman.stores.urls import MEMORY
+from journeyman.stores.alerts import MACHINE, AlertStore, ResourceSample, open_alerts
+from journeyman.stores.urls import MEMORY, as_url, redacted
 
 log = logging.getLogger(__name__)
 
 SAMPLED = timedelta(seconds=15)
 THINNED = timedelta(hours=1)
+SEEN = timedelta(minutes=2)
+"""For which the last sample of a machine says how busy it is."""
 AT_ONCE = 20
 """Messages in one round: a channel that does not answer must not keep the monitor from measuring."""
 AWAY = "alerts-away.db"
@@ -41,6 +44,8 @@ class AlertRound(NamedTuple):
     firing: Sequence[Alert]
     away: str = ""
     """Why the store could not be reached."""
+    elsewhere: bool = False
+    """Whether another monitor measures: nothing was found here, and what fires is what that one found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +82,15 @@ class AlertMonitor:
         self._aside: AlertStore | None = None
         self._sampled_at: datetime | None = None
         self._thinned_at: datetime | None = None
-        self._sample: ResourceSample | None = None
+        self._measures = False
+        self._over = threading.Event()
 
     def close(self) -> None:
+        """Let another measure at once."""
+        if self._store is not None and self._measures:
+            with suppress(StoreError):
+                self._store.give_back("alerts", self._holder, self._clock())
+        self._measures = False
         for each in (self._store, self._aside):
             if each is not None:
                 each.close()
@@ -87,7 +98,7 @@ class AlertMonitor:
 
     def run(self, over: threading.Event, wake: threading.Event) -> None:
         """Look until told to stop: as often as is set, and at once when woken."""
-        due = self._clock()
+        due, self._over = self._clock(), over
         while not over.is_set():
             try:
                 self.sample()
@@ -97,7 +108,10 @@ class AlertMonitor:
                     self.once()
             except JourneymanError as error:
                 log.warning("alerts: %s", error)
-            wake.wait(min(SAMPLED, self._every).total_seconds())
+            except Exception as error:  # noqa: BLE001 - a thread that ends unnoticed would watch nothing any more
+                _say_failed("this round", error)
+            if not over.is_set():
+                wake.wait(min(SAMPLED, self._every).total_seconds())
         self.close()
 
     def sample(self) -> None:
@@ -106,8 +120,11 @@ class AlertMonitor:
         if self._look is None or (self._sampled_at is not None and timedelta(0) <= now - self._sampled_at < SAMPLED):
             return
         self._sampled_at = now
-        found = self._look(now)
-        self._sample = found[0] if found else None
+        try:
+            found = self._look(now)
+        except Exception as error:  # noqa: BLE001 - the system's word; what else is watched does not need it
+            _say_failed("the look at the machine", error)
+            return
         with suppress(StoreError):
             store = self._opened()
             store.add_samples(found)
@@ -115,17 +132,23 @@ class AlertMonitor:
                 self._thinned_at = now
                 store.thin_samples(now)
 
-    def once(self) -> AlertRound | None:
-        """Measure, keep what changes and tell it; `None` while another monitor measures."""
+    def once(self) -> AlertRound:
+        """Measure, keep what changes and tell it; tell alone while another monitor measures."""
         now = self._clock()
         self.sample()
         try:
             store = self._opened()
-            if store.lease("alerts", self._holder, now, max(60.0, 3 * self._every.total_seconds())) is None:
+            seconds = max(60.0, 3 * self._every.total_seconds())
+            self._measures = store.lease("alerts", self._holder, now, seconds) is not None
+            # Each told of its own that the store was away.
+            back = self._back(store, now)
+            if not self._measures:
                 self._tell(store, now)
-                return None
+                return AlertRound([], back, store.firing(), elsewhere=True)
             before = store.latest()
-            found = list(self._measurer.found(store.measures, now, self._sample, before.values()))
+            # Of every machine, whoever measures.
+            newest = {each.host: each for each in store.samples(now - SEEN, process=MACHINE)}
+            found = list(self._measurer.found(store.measures, now, list(newest.values()), before.values()))
             silences = store.silences(now)
             rules = self._measurer.rules
             steps = [
@@ -133,10 +156,11 @@ class AlertMonitor:
                 for each in found
                 if (rule := rules.get(each.rule))
             ]
-            changed = [*self._keep(store, [each for each in steps if each is not None]), *self._back(store, now)]
+            changed = [*self._keep(store, [each for each in steps if each is not None]), *back]
             self._tell(store, now)
             return AlertRound(found, changed, store.firing())
         except StoreError as error:
+            self._measures = False
             return self._gone(str(error), now)
 
     def _opened(self) -> AlertStore:
@@ -170,9 +194,7 @@ class AlertMonitor:
 
     def _gone(self, why: str, now: datetime) -> AlertRound:
         aside = self._set_aside()
-        found = Measurement(
-            rule=STORE, subject=socket.gethostname(), breached=True, says=f"the monitor cannot reach the store: {why}"
-        )
+        found = self._of_store(f"the monitor cannot reach the store: {why}", breached=True)
         changed = self._moved(aside, found, now)
         self._tell(aside, now)
         return AlertRound([found], changed, aside.firing(), why)
@@ -182,7 +204,7 @@ class AlertMonitor:
         if self._aside is None and not (self._folder / AWAY).is_file():
             return []
         aside = self._set_aside()
-        found = Measurement(rule=STORE, subject=socket.gethostname(), breached=False, says="the store answers again")
+        found = self._of_store("the store answers again", breached=False)
         changed = self._moved(aside, found, now)
         self._tell(aside, now)
         last = store.latest().get(found.fingerprint)
@@ -191,6 +213,11 @@ class AlertMonitor:
         first = last.number + 1 if last else 1
         store.add(replace(each, number=number) for number, each in enumerate(new, start=first))
         return changed
+
+    def _of_store(self, says: str, *, breached: bool) -> Measurement:
+        # One machine may hold several projects.
+        subject = f"{redacted(as_url(self._url))} from {socket.gethostname()}"
+        return Measurement(rule=STORE, subject=subject, breached=breached, says=says)
 
     def _moved(self, aside: AlertStore, found: Measurement, now: datetime) -> Sequence[Alert]:
         after = step(self._measurer.rules[STORE], aside.latest().get(found.fingerprint), found, now)
@@ -207,6 +234,12 @@ class AlertMonitor:
         return self._aside
 
 
+def _say_failed(what: str, error: Exception) -> None:
+    """Where it failed, without its words: they may hold an address."""
+    where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
+    log.error("alerts: %s failed by %s, and will be tried again: %s", what, type(error).__name__, where)
+
+
 def _sent(channel: Channel | None, name: str, alert: Alert) -> str:
     """Why it was not; nothing where it was."""
     if channel is None:
@@ -215,6 +248,9 @@ def _sent(channel: Channel | None, name: str, alert: Alert) -> str:
         channel.send(alert)
     except JourneymanError as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 - one channel that fails must not keep the others from being told
+        # Its words may hold the address.
+        return f"the channel {name} failed by {type(error).__name__}"
     return ""
 
 
