@@ -21,7 +21,7 @@ from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.serving.alerts.channels import Channel, channels
 from journeyman.serving.alerts.rules import STORE, Measurer
-from journeyman.stores.alerts import MACHINE, AlertStore, ResourceSample, open_alerts
+from journeyman.stores.alerts import MACHINE, AlertStore, Delivery, ResourceSample, open_alerts
 from journeyman.stores.urls import MEMORY, as_url, redacted
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ class AlertMonitor:
         self._thinned_at: datetime | None = None
         self._measures = False
         self._over = threading.Event()
+        self._faulty = set[str]()
+        """Channels of which the last try failed."""
 
     def close(self) -> None:
         """Let another measure at once."""
@@ -182,22 +184,66 @@ class AlertMonitor:
     # Tell.
 
     def _tell(self, store: AlertStore, now: datetime) -> None:
-        for each in store.deliveries(now)[:AT_ONCE]:
-            if not store.claim(each, now):
+        """One that does not answer is asked once a round, and behind all others: it must not keep them waiting."""
+        faulty, sent = set[str](), 0
+        for each in sorted(self._due(store, now), key=lambda each: each.channel in self._faulty):
+            if self._over.is_set() or sent == AT_ONCE:
+                break
+            if each.channel in faulty or not store.claim(each, self._clock()):
                 continue
-            fault = _sent(self._channels.get(each.channel), each.channel, each.alert)
+            fault = _sent(self._channels[each.channel], each.channel, each.alert)
             store.told(each, self._clock(), fault)
+            sent += 1
             if fault:
+                faulty.add(each.channel)
                 log.warning("alert %s was not delivered: %s", each.alert.name, fault)
+                self._faulty.add(each.channel)
+            else:
+                self._faulty.discard(each.channel)
+
+    def _due(self, store: AlertStore, now: datetime) -> Sequence[Delivery]:
+        """What is to be sent now. What is no news any more is given up: a message that is older than the time after which it
+        would be told again, whose alert is over or whose channel is in these settings no more. Until then another monitor may
+        know the channel."""
+        due, old = store.deliveries(now), now - duration(self._settings.repeat)
+        over = {each.fingerprint for each in store.latest().values() if not each.is_open} if due else set[str]()
+        found = list[Delivery]()
+        for each in due:
+            if each.alert.at < old and each.channel not in self._channels:
+                store.give_up(each, now, f"there is no channel {each.channel} in the settings")
+            elif each.alert.at < old and each.alert.is_open and each.alert.fingerprint in over:
+                store.give_up(each, now, f"it is over, and the channel was not reached in {self._settings.repeat}")
+            elif each.channel in self._channels:
+                found.append(each)
+        return found
 
     # While the store is away.
 
     def _gone(self, why: str, now: datetime) -> AlertRound:
-        aside = self._set_aside()
         found = self._of_store(f"the monitor cannot reach the store: {why}", breached=True)
+        try:
+            return self._said_aside(self._set_aside(), found, now, why)
+        except StoreError:
+            # It was there, and cannot be written any more: a full disk may be why the store is away.
+            return self._said_aside(self._into_memory(), found, now, why)
+
+    def _said_aside(self, aside: AlertStore, found: Measurement, now: datetime, why: str) -> AlertRound:
         changed = self._moved(aside, found, now)
         self._tell(aside, now)
         return AlertRound([found], changed, aside.firing(), why)
+
+    def _into_memory(self) -> AlertStore:
+        """What was kept beside goes on in memory, with what is still to be told of it."""
+        memory, before = open_alerts(MEMORY), self._aside
+        if before is not None:
+            with suppress(StoreError):
+                waiting = before.undelivered()
+                for alert in {each.alert.number: each.alert for each in waiting}.values():
+                    memory.add([alert], [each.channel for each in waiting if each.alert == alert])
+                memory.add(before.latest().values())
+            before.close()
+        self._aside = memory
+        return memory
 
     def _back(self, store: AlertStore, now: datetime) -> Sequence[Alert]:
         """Say that it is back, and keep in it what was told of the time when it was away."""
@@ -240,10 +286,8 @@ def _say_failed(what: str, error: Exception) -> None:
     log.error("alerts: %s failed by %s, and will be tried again: %s", what, type(error).__name__, where)
 
 
-def _sent(channel: Channel | None, name: str, alert: Alert) -> str:
+def _sent(channel: Channel, name: str, alert: Alert) -> str:
     """Why it was not; nothing where it was."""
-    if channel is None:
-        return f"there is no channel {name} in the settings"
     try:
         channel.send(alert)
     except JourneymanError as error:
