@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import get_args
+from typing import Any, get_args
 
 from journeyman.core.alert import Alert, AlertRule, AlertState, Measurement, Severity
 from journeyman.core.format import counted
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.stats.live import share_low, stability_low
 from journeyman.stores.alerts import ResourceSample
+from journeyman.stores.base import utc
 from journeyman.stores.measures import ErrorCount, Measures, MixOf
 
 WINDOW = timedelta(minutes=5)
@@ -38,8 +39,7 @@ _NEWS = {"rollback": "rollback", "drop": "rollback", "hold": "hold", "decline": 
 def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     """By name, in the order in which they are shown."""
     hold, repeat = duration(settings.hold_for), duration(settings.repeat)
-    share = f"{settings.error_rate:.0%}"
-    most = f"{settings.resources:.0%}"
+    share, most = _percent(settings.error_rate), _percent(settings.resources)
     slow = f"{settings.latency_ms:,.0f} ms"
     found = (
         AlertRule(name="error_rate", says=f"of conversations begun in five minutes, more than {share} failed"),
@@ -47,7 +47,8 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
         AlertRule(name=RESOURCES, says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
         AlertRule(name="burn", says=f"errors use up their budget of {share} too fast", hold=timedelta(0)),
         AlertRule(
-            name="quality", says=f"sessions are shown to be worth {settings.degradation:.0%} less than those of the week before"
+            name="quality",
+            says=f"sessions are shown to be worth {_percent(settings.degradation)} less than those of the week before",
         ),
         AlertRule(
             name="drift", says="what is asked is shown to be another mix than in the week before", severity=Severity.TICKET
@@ -60,6 +61,21 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     once = frozenset(_NEWS.values())
     held = (each if each.name in once | {"burn"} else replace(each, hold=hold) for each in found)
     return {each.name: each if each.name in once else replace(each, repeat=repeat) for each in held}
+
+
+def _percent(share: float) -> str:
+    """Also of less than one."""
+    return f"{100 * share:.3g}%"
+
+
+def _above(found: ErrorCount, bound: float) -> bool:
+    """All is too much whatever the bound: above it there is nothing."""
+    return found.failed > bound * found.traces or found.failed >= found.traces > 0
+
+
+def _counted_in(since: datetime, until: datetime) -> dict[str, Any]:
+    """The window that was counted."""
+    return {"since": utc(since).isoformat(), "until": utc(until).isoformat()}
 
 
 class Measurer:
@@ -104,7 +120,8 @@ class Measurer:
 
     def _error_rate(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         found = measures.errors(now - WINDOW, now)
-        bound, told = self._settings.error_rate, {"conversations": found.traces, "failed": found.failed}
+        bound, told = self._settings.error_rate, _counted_in(now - WINDOW, now)
+        told |= {"conversations": found.traces, "failed": found.failed}
         said = f"{found.failed} of {counted(found.traces, 'conversation')} of the last five minutes failed"
         breached = self._exceeds(found, bound, firing=firing)
         return Measurement(rule="error_rate", breached=breached, value=found.share, bound=bound, says=said, evidence=told)
@@ -117,7 +134,7 @@ class Measurer:
         bound *= _OVER if firing else 1.0
         if found.traces < self._settings.least_requests:
             return share_low(found.failed, found.traces) > bound
-        return found.failed > bound * found.traces and share_low(found.failed, found.traces, 0.05) > bound / 2
+        return _above(found, bound) and share_low(found.failed, found.traces, 0.05) > bound / 2
 
     def _latency(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         bound = self._settings.latency_ms
@@ -126,7 +143,7 @@ class Measurer:
         said = f"of {counted(found.calls, 'call')} of the last five minutes 95 of 100 took up to {value or 0:,.0f} ms"
         said = said if found.calls else "of no call of a model of the last five minutes the time is known"
         breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW, firing=firing)
-        told = {"calls": found.calls, "slow": found.slow}
+        told = {"calls": found.calls, "slow": found.slow, **_counted_in(now - WINDOW, now)}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
     def _resources(self, sample: ResourceSample) -> Iterator[Measurement]:
@@ -149,11 +166,11 @@ class Measurer:
             over, lately = (measures.errors(now - duration(window), now) for window in (long, short))
             bound = min(1.0, factor * budget)
             # The long window says that it is so, and the short one that it still is.
-            shown, still = self._exceeds(over, bound), None if not lately.traces else (lately.share or 0) > bound
+            shown, still = self._exceeds(over, bound), None if not lately.traces else _above(lately, bound)
             breached = False if shown is False or still is False else None if shown is None or still is None else True
             said = (
                 f"{over.failed} of {counted(over.traces, 'conversation')} failed in {long}, {lately.failed} of {lately.traces} "
-                f"in {short}: {factor:g} times what the budget of {budget:.0%} allows is {bound:.0%}"
+                f"in {short}: {factor:g} times what the budget of {_percent(budget)} allows is {_percent(bound)}"
             )
             yield Measurement(
                 rule="burn",
@@ -163,7 +180,7 @@ class Measurer:
                 bound=bound,
                 says=said,
                 severity=Severity(severity),
-                evidence={"long": over._asdict(), "short": lately._asdict()},
+                evidence={"long": over._asdict(), "short": lately._asdict(), **_counted_in(now - duration(long), now)},
             )
 
     def _trends(self, measures: Measures, now: datetime) -> Sequence[Measurement]:
