@@ -2,12 +2,14 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from journeyman.core.rollout import RolloutState
+from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.rollouts import open_rollouts
 from tests.cli.test_releases_live import NEW
 from tests.serving.gateway import test_release_control as control
@@ -106,11 +108,13 @@ def test_whoever_has_not_the_token_holds_nothing(path: Path, up: Upstream) -> No
 def test_prometheus_is_told_of_alerts_releases_and_this_process(path: Path, up: Upstream) -> None:
     with desk(path, up) as running:
         id = begin(running.url)
+        with open_rollouts(path) as kept:
+            assert kept.add_evidence(id, EvidenceRecord(1, 0, {}, {"metrics": {}}, datetime.now(UTC)))
         text = ask(running.url, "/metrics", None, "GET")[2].decode()
     assert "journeyman_store_up 1.0" in text
     assert 'journeyman_alerts{rule="error_rate",state="firing"} 0.0' in text
     assert f'journeyman_release_share{{arm="canary",rollout="{id}",slot="context:desk/oslo"}} 1.0' in text
     assert f'candidate="{NEW.id}",slot="context:desk/oslo",stage="canary"}} 1.0' in text
-    # Nothing was shown of it yet: that is not known to be no session.
+    # How many entered is not said: that is not none.
     assert "journeyman_release_sessions{" not in text
     assert re.search(r"^process_resident_memory_bytes \d", text, re.MULTILINE)
