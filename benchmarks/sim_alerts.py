@@ -108,7 +108,7 @@ def fired(work: Any, looks: Iterable[datetime], *, anew: bool = True) -> list[tu
         if anew:
             # Else they are not counted again before a while of the real clock.
             measurer._slow = None
-        for each in measurer.found(work, now, None, list(before.values())):
+        for each in measurer.found(work, now, (), list(before.values())):
             after = step(measurer.rules[each.rule], before.get(each.fingerprint), each, now)
             if after is not None:
                 before[each.fingerprint] = after

@@ -88,6 +88,11 @@ def test_rules_say_what_they_find_now_and_nothing_is_made(project: Path, capsys:
     assert not (project / ".journeyman").exists()
 
 
+def test_a_silence_is_kept_where_nothing_was_recorded_yet(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silence = said(capsys, "silence", "latency", "--reason", "the model server is moved")["silence"]
+    assert said(capsys, "list")["silences"] == [silence]
+
+
 def test_a_channel_is_tried(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "journeyman.toml").write_text(CHANNEL)
     assert main(["alerts", "test", "page"]) == 2

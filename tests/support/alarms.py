@@ -91,9 +91,7 @@ class Watched:
 
     def look(self, *, after: float = 30.0) -> AlertRound:
         self.now += timedelta(seconds=after)
-        found = self.monitor.once()
-        assert found is not None
-        return found
+        return self.monitor.once()
 
     def go_on(self, rounds: int, count: int = 0, **more: Any) -> list[str]:
         """Traffic and looks, one every 30 seconds; which changes there were."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -35,10 +35,10 @@ def command() -> None:
     """
 
 
-def _opened(store: str | None) -> "AlertStore":
+def _opened(store: str | None, *, make: bool = False) -> "AlertStore":
     from journeyman.stores.alerts import open_alerts
 
-    return open_alerts(read_store_url(store), make=False)
+    return open_alerts(read_store_url(store), make=make)
 
 
 @command.command("list")
@@ -58,7 +58,7 @@ def list_(*, everything: bool, rule: str | None, limit: int, store: str | None, 
     with _opened(store) as kept:
         now_open = [each for each in (*kept.firing(), *kept.pending()) if rule in (None, each.rule)]
         history = kept.history(limit=limit, rule=rule) if everything else ()
-        silences, waiting = kept.silences(now), kept.undelivered()
+        silences, waiting, ended = kept.silences(now), kept.undelivered(), kept.given_up(now - timedelta(days=1))
     if not quiet:
         _rows(history if everything else now_open)
         if not (history if everything else now_open):
@@ -69,12 +69,20 @@ def list_(*, everything: bool, rule: str | None, limit: int, store: str | None, 
         for each in waiting:
             said = f" ({each.detail}; {each.attempts} tries)" if each.detail else ""
             say(f"still to be told: {each.alert.name} {each.alert.state} to {each.channel}{said}")
+        for each in ended:
+            say(f"told no more: {each.alert.name} {each.alert.state} to {each.channel} ({each.detail})")
     told = {"alerts": [each.as_json() for each in now_open], "silences": [each.as_json() for each in silences]}
-    late = [
-        {"fingerprint": each.alert.fingerprint, "number": each.alert.number, "channel": each.channel, "attempts": each.attempts,
-         "detail": each.detail} for each in waiting
-    ]  # fmt: skip
-    return told | {"undelivered": late} | ({"history": [each.as_json() for each in history]} if everything else {})
+    late, never = (
+        [
+            {"fingerprint": each.alert.fingerprint, "number": each.alert.number, "channel": each.channel,
+             "attempts": each.attempts, "detail": each.detail} for each in some
+        ] for some in (waiting, ended)
+    )  # fmt: skip
+    return (
+        told
+        | {"undelivered": late, "given_up": never}
+        | ({"history": [each.as_json() for each in history]} if everything else {})
+    )
 
 
 def _rows(alerts: Sequence[Alert]) -> None:
@@ -110,7 +118,7 @@ def rules(*, store: str | None, quiet: bool) -> dict[str, Any]:
     project, now = settings.load(), datetime.now(UTC)
     measurer = Measurer(project.settings.alerts)
     with _opened(store) as kept:
-        found = list(measurer.found(kept.measures, now, Sampler(project.folder, {}).look(now)[0], ()))
+        found = list(measurer.found(kept.measures, now, Sampler(project.folder, {}).look(now)[:1], ()))
     if not quiet:
         _rule_rows(measurer.rules.values(), found)
     return {"rules": [_rule_told(each, [one for one in found if one.rule == each.name]) for each in measurer.rules.values()]}
@@ -195,7 +203,8 @@ def silence(  # noqa: PLR0913 - a parameter an option
     except ValueError as error:
         raise InputError(f"--for {span} {error}") from None
     made = Silence(id=uuid4().hex[:12], rule=rule, about=about, until=until, who=person(who), why=reason, at=now)
-    with _opened(store) as kept:
+    # One that is said before anything was recorded holds, too.
+    with _opened(store, make=True) as kept:
         kept.silence(made)
     if not quiet:
         say(f"silenced until {minute(until)} ({made.id})")

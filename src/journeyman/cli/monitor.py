@@ -12,7 +12,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option
-from journeyman.core.errors import StoreError, StoreUnreachable
+from journeyman.core.errors import ReleaseError, StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,32 +61,42 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
     project = settings.load()
     keep = KeepLoaded(project.settings.upstreams)
     url, seconds = read_store_url(store), max(60.0, 3 * every)
-    look = _sampler(project.folder, with_parent=with_parent)
+    look, over, wake = _sampler(project.folder, with_parent=with_parent), threading.Event(), threading.Event()
     if once:
         around = Surroundings(look=look, open=partial(open_alerts, make=False))
         with open_rollouts(url, make=False) as opened:
-            found = Monitor(opened, lease_seconds=seconds, keep_loaded=keep).once()
+            decides = Monitor(opened, lease_seconds=seconds, keep_loaded=keep)
+            found = decides.once()
+            decides.leave()
             watched = _looked(AlertMonitor(url, project.folder, project.settings.alerts, around))
             _show(found, watched, as_json=as_json)
             keep.wait(_LOADING)
-            return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched and watched.firing))
-    over, wake = _until_told(with_parent=with_parent), threading.Event()
+            return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched.firing))
+    _until_told(over, with_parent=with_parent)
     alerts = AlertMonitor(url, project.folder, project.settings.alerts, Surroundings(look=look))
     thread = threading.Thread(target=alerts.run, args=(over, wake), name="alerts")
     thread.start()
-    while not over.is_set():
-        try:
-            opened = open_rollouts(url)
-        except StoreUnreachable as error:
-            # Of two that are started together, the database may come second.
-            say(f"journeyman: the monitor waits: {error}")
-            over.wait(every)
-        else:
-            with opened:
-                _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, wake, as_json=as_json)
-    wake.set()
-    thread.join()
+    try:
+        while not over.is_set():
+            try:
+                opened = open_rollouts(url)
+            except StoreUnreachable as error:
+                # Of two that are started together, the database may come second.
+                say(f"journeyman: the monitor waits: {error}")
+                over.wait(every)
+            else:
+                with opened:
+                    _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, wake, as_json=as_json)
+    finally:
+        # Else a process that decides nothing any more would wait for the thread for ever.
+        _end(thread, over, wake)
     return 0
+
+
+def _end(thread: threading.Thread, *events: threading.Event) -> None:
+    for each in events:
+        each.set()
+    thread.join()
 
 
 def _sampler(folder: Path, *, with_parent: bool) -> "Callable[[datetime], Sequence[ResourceSample]]":
@@ -96,16 +106,15 @@ def _sampler(folder: Path, *, with_parent: bool) -> "Callable[[datetime], Sequen
     return Sampler(folder, {"monitor": os.getpid(), **beside}).look
 
 
-def _looked(monitor: "AlertMonitor") -> "AlertRound | None":
+def _looked(monitor: "AlertMonitor") -> "AlertRound":
     try:
         return monitor.once()
     finally:
         monitor.close()
 
 
-def _until_told(*, with_parent: bool) -> threading.Event:
-    """Set when it is to end."""
-    over = threading.Event()
+def _until_told(over: threading.Event, *, with_parent: bool) -> None:
+    """Have it set when it is to end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
 
@@ -115,7 +124,6 @@ def _until_told(*, with_parent: bool) -> threading.Event:
 
     if with_parent:
         threading.Thread(target=wait_for_parent, daemon=True).start()
-    return over
 
 
 def _go_on(monitor: "Monitor", every: float, over: threading.Event, wake: threading.Event, *, as_json: bool) -> None:
@@ -123,8 +131,8 @@ def _go_on(monitor: "Monitor", every: float, over: threading.Event, wake: thread
     while not over.is_set():
         try:
             found, fault = monitor.once(), ""
-        except StoreError as error:
-            # Shares stay as they are; what was missed is read when the store is back.
+        except (StoreError, ReleaseError) as error:
+            # Shares stay as they are; what was missed is read when the store is back, or in the next round.
             if str(error) != fault:
                 fault = str(error)
                 say(f"journeyman: the monitor waits: {fault}")
@@ -146,6 +154,7 @@ def _show(found: "list[Decided] | None", watched: "AlertRound | None" = None, *,
         for each in found or ():
             say(f"{each.rollout.id} ({each.rollout.slot}): {each.rollout.state.replace('_', ' ')}: {each.verdict.reason}")
         if watched is not None:
+            say(*(["another monitor measures at the moment"] if watched.elsewhere else []))
             say(*(f"{alert.name} fires: {alert.says}" for alert in watched.firing))
             say(*([] if watched.firing else ["no alert fires"]))
     alerts = {} if watched is None else {"alerts": [each.as_json() for each in watched.firing], "away": watched.away or None}

@@ -1,7 +1,7 @@
 """Alerts: what is watched, what was measured, and what follows from it. Pure: clock and measurements are handed in.
 
 An alert begins as pending, fires when what was measured stays bad for as long as its rule says, and is resolved when it is good
-again. What cannot be measured changes nothing: it neither fires nor resolves.
+again. What cannot be measured changes nothing: it neither fires nor resolves; what is pending lapses then after a while.
 """
 
 import hashlib
@@ -166,6 +166,8 @@ def step(
         before: The last change of the same fingerprint.
     """
     goes_on = before if before is not None and before.is_open else None
+    if found.breached is None and goes_on is not None and _lapsed(rule, goes_on, now):
+        return _after(rule, before, found, now, AlertChange.RESOLVED, tells=False)
     quiet = any(each.covers(found.rule, found.subject, found.slot, now) for each in silences)
     if found.breached is None or (not found.breached and goes_on is None):
         return None
@@ -177,6 +179,12 @@ def step(
     if now - (goes_on.began_at if goes_on else now) >= rule.hold:
         return _after(rule, before, found, now, AlertChange.FIRING, tells=not quiet)
     return None if goes_on else _after(rule, before, found, now, AlertChange.PENDING, tells=False)
+
+
+def _lapsed(rule: AlertRule, before: Alert, now: datetime) -> bool:
+    """Whether what is pending has not been known for longer than it must be bad: had it been seen bad by then, it would
+    fire."""
+    return before.state is AlertState.PENDING and now - before.began_at > 2 * rule.hold
 
 
 def _again(rule: AlertRule, firing: Alert, found: Measurement, now: datetime, *, quiet: bool) -> Alert | None:
@@ -286,10 +294,15 @@ class OutsideAlert:
 
     @property
     def name(self) -> str:
-        return self.labels.get("alertname") or "an alert without a name"
+        return _short(self.labels.get("alertname", "")) or "an alert without a name"
 
 
 _MOST = 1000
+
+
+def _short(text: str) -> str:
+    """On one line, and no book."""
+    return " ".join(text.split())[:500]
 
 
 def read_webhook(body: Any) -> tuple[OutsideAlert, ...]:
@@ -313,4 +326,4 @@ def _outside(told: Any) -> OutsideAlert:
         if not isinstance(each, Mapping) or not all(isinstance(value, str) for value in each.values()):
             raise InputError(f"{name} of an alert is an object of texts")
     summary = notes.get("summary") or notes.get("description") or ""
-    return OutsideAlert(firing=told["status"] == "firing", labels=labels, summary=" ".join(summary.split())[:500])
+    return OutsideAlert(firing=told["status"] == "firing", labels=labels, summary=_short(summary))

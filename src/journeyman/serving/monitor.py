@@ -95,6 +95,10 @@ class Monitor:
         found = [self._decided(each, now) for each in live.rollouts if each.is_drawing]
         return found + [each for move in promoted if (each := self._watched(move, now)) is not None]
 
+    def leave(self) -> None:
+        """Let another decide at once, who would else wait until the lease is over."""
+        self._store.give_back("monitor", self._holder, self._clock())
+
     def _watched(self, move: SlotMove, now: datetime) -> Decided | None:
         """What was promoted, since its rollout was concluded; `None` where nothing was shown that it could fall below."""
         rollout, record = self._store.rollout(move.rollout_id or ""), self._store.evidence(move.rollout_id or "")

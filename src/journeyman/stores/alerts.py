@@ -42,6 +42,8 @@ class DeliveryStatus(StrEnum):
     CLAIMED = "claimed"
     FAILED = "failed"
     DELIVERED = "delivered"
+    GIVEN_UP = "given_up"
+    """Nobody is told of it any more."""
 
 
 class Delivery(NamedTuple):
@@ -132,7 +134,7 @@ class AlertStore(LeaseStore):
         """What is still to be told; of one alert to one channel, only what comes next."""
         begun, done = OUTBOX.alias(), OUTBOX.alias()
         same = [done.c[name] == begun.c[name] for name in ("fingerprint", "number", "channel")]
-        told = sa.exists().where(*same, done.c.status == DeliveryStatus.DELIVERED.value)
+        told = sa.exists().where(*same, done.c.status.in_((DeliveryStatus.DELIVERED.value, DeliveryStatus.GIVEN_UP.value)))
         waiting = sa.select(begun.c.fingerprint, begun.c.number, begun.c.channel).where(begun.c.attempt == 0, ~told)
         nexts: dict[tuple[str, str], int] = {}
         with self._database.read() as connection:
@@ -160,6 +162,20 @@ class AlertStore(LeaseStore):
         row = _try((delivery.alert, delivery.channel, tries), status, utc(now) + wait, utc(now), fault)
         with self._database.write() as connection:
             insert(connection, OUTBOX, [row])
+
+    def give_up(self, delivery: Delivery, now: datetime, why: str) -> None:
+        """Try no more."""
+        key = (delivery.alert, delivery.channel, delivery.attempts)
+        with self._database.write() as connection:
+            insert(connection, OUTBOX, [_try(key, DeliveryStatus.GIVEN_UP, now, now, why)])
+
+    def given_up(self, since: datetime) -> Sequence[Delivery]:
+        """What nobody was told of, and is not tried any more, since then; newest first."""
+        ended = sa.select(OUTBOX).where(OUTBOX.c.status == DeliveryStatus.GIVEN_UP.value, OUTBOX.c.at >= utc(since))
+        with self._database.read() as connection:
+            rows = connection.execute(ended.order_by(OUTBOX.c.seq.desc())).all()
+            found = (_delivery(connection, row.fingerprint, row.number, row.channel) for row in rows)
+            return [each for each in found if each is not None]
 
     # Silences.
 

@@ -1,18 +1,26 @@
 """What fires is told to each channel: by a real server on loopback, later where it is away, and once."""
 
 import socket
+import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from journeyman.core.alert import Silence, acknowledged
+from journeyman.core.alert import Alert, Silence, acknowledged
+from journeyman.core.errors import StoreUnreachable
+from journeyman.core.rollout import Cause
 from journeyman.experiments.settings import AlertSettings, ChannelSettings
-from journeyman.serving.alerts.channels import channels
-from journeyman.stores.alerts import ResourceSample, open_alerts
+from journeyman.serving.alerts.channels import Channel, DeliveryFailed, channels
+from journeyman.serving.alerts.watch import AlertMonitor, Surroundings
+from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
+from journeyman.stores.rollouts import open_rollouts
+from tests.contracts.test_rollout_stores import SLOT
 from tests.serving.releases.test_assignment import server
 from tests.support.alarms import NOON, Deaf, Watched, bodies, hook
 from tests.support.upstream import Upstream, failed, upstream
@@ -222,3 +230,162 @@ def test_what_a_killed_sender_had_claimed_is_sent_by_another_a_minute_later(tmp_
         watched.now += timedelta(seconds=15)
     other.close()
     assert [each.change.value for each in channel.heard] == ["firing"]
+
+
+def test_what_nobody_thought_of_ends_no_watch_and_no_words_of_it_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    over, wake = threading.Event(), threading.Event()
+    channel, tried = Deaf(), list[str]()
+
+    def look(at: datetime) -> list[ResourceSample]:
+        raise ZeroDivisionError("s3cr3t of the first look")
+
+    def opened(url: str) -> AlertStore:
+        if not tried:
+            tried.append(url)
+            raise KeyError("s3cr3t of the store")
+        return open_alerts(url)
+
+    class Odd:
+        def send(self, alert: Alert) -> None:
+            over.set()
+            wake.set()
+            raise RuntimeError("https://hook.example.org/s3cr3t")
+
+    now = iter(NOON + timedelta(minutes=n) for n in range(10_000))
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    with open_rollouts(url) as rollouts:
+        rollouts.tell("decline", SLOT, Cause(reason="worse", actor="monitor", at=NOON))
+    told: dict[str, Channel] = {"hook": channel, "odd": Odd()}
+    around = Surroundings(clock=lambda: next(now), open=opened, look=look, channels=told, holder="one")
+    settings = AlertSettings(every="0.01s")
+    AlertMonitor(url, tmp_path, settings, around).run(over, wake)
+    assert [each.rule for each in channel.heard] == ["decay"]
+    assert "this round failed by KeyError" in caplog.text
+    assert "the look at the machine failed by ZeroDivisionError" in caplog.text
+    assert "the channel odd failed by RuntimeError" in caplog.text
+    assert "s3cr3t" not in caplog.text
+
+
+def test_each_monitor_that_said_that_the_store_is_away_says_that_it_is_back(tmp_path: Path) -> None:
+    channel, away = Deaf(), list[bool]()
+
+    def opened(url: str) -> AlertStore:
+        if away:
+            raise StoreUnreachable("the database does not answer")
+        return open_alerts(url)
+
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    now = NOON
+    around = Surroundings(clock=lambda: now, open=opened, channels={"hook": channel}, holder="two")
+    for _ in range(2):
+        away.append(True)
+        two = AlertMonitor(url, tmp_path / "two", AlertSettings(), around)
+        for _ in range(6):
+            now += timedelta(seconds=30)
+            two.once()
+        away.clear()
+        with open_alerts(url) as kept:
+            assert kept.lease("alerts", "one", now, 60) is not None
+        assert two.once().elsewhere
+        two.close()
+    assert [each.change.value for each in channel.heard] == ["firing", "resolved"] * 2
+    assert {each.subject for each in channel.heard} == {f"{url} from {socket.gethostname()}"}
+
+
+def test_a_channel_that_does_not_answer_is_asked_once_a_round_and_keeps_no_other_waiting(tmp_path: Path) -> None:
+    url, asked, heard = f"sqlite:///{tmp_path / 'journeyman.db'}", list[str](), list[str]()
+    now = NOON
+
+    class Slow:
+        def send(self, alert: Alert) -> None:
+            nonlocal now
+            now += timedelta(seconds=10)
+            asked.append(alert.name)
+            raise DeliveryFailed("the channel slow does not answer")
+
+    class Good:
+        def send(self, alert: Alert) -> None:
+            with open_alerts(url) as kept:
+                claimed = [each for each in kept.undelivered() if each.channel == "good" and each.alert == alert]
+            # A claim holds from when it is made: that others had to be waited for before is none of it.
+            assert [each.due_at - now for each in claimed] == [timedelta(minutes=1)]
+            heard.append(alert.name)
+
+    with open_rollouts(url) as rollouts:
+        for _ in range(30):
+            rollouts.tell("decline", SLOT, Cause(reason="worse", actor="monitor", at=NOON))
+    told: dict[str, Channel] = {"a": Slow(), "good": Good()}
+    monitor = AlertMonitor(url, tmp_path, AlertSettings(), Surroundings(clock=lambda: now, channels=told, holder="one"))
+    monitor.once()
+    assert (len(asked), len(heard)) == (1, 19)
+    monitor.once()
+    monitor.close()
+    assert (len(asked), len(heard)) == (2, 30)
+
+
+def test_who_is_told_to_end_sends_no_more(tmp_path: Path) -> None:
+    over, wake, heard = threading.Event(), threading.Event(), list[str]()
+
+    class Last:
+        def send(self, alert: Alert) -> None:
+            over.set()
+            heard.append(alert.name)
+
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    with open_rollouts(url) as rollouts:
+        for _ in range(3):
+            rollouts.tell("decline", SLOT, Cause(reason="worse", actor="monitor", at=NOON))
+    around = Surroundings(clock=lambda: NOON, channels={"last": Last()}, holder="one")
+    AlertMonitor(url, tmp_path, AlertSettings(), around).run(over, wake)
+    assert len(heard) == 1
+
+
+def test_what_cannot_be_written_beside_the_project_any_more_is_told_from_memory(tmp_path: Path) -> None:
+    channel, now = Deaf(), NOON
+
+    def away(url: str) -> AlertStore:
+        raise StoreUnreachable("the database does not answer")
+
+    around = Surroundings(clock=lambda: now, open=away, channels={"hook": channel}, holder="one")
+    monitor = AlertMonitor("sqlite:///nowhere.db", tmp_path, AlertSettings(), around)
+    monitor.once()
+    with closing(sqlite3.connect(tmp_path / "alerts-away.db")) as kept, kept:
+        kept.execute("create trigger full before insert on alerts begin select raise(fail, 'database or disk is full'); end")
+    for _ in range(6):
+        now += timedelta(seconds=30)
+        monitor.once()
+    monitor.close()
+    assert [each.change.value for each in channel.heard] == ["firing"]
+    assert channel.heard[0].fired_at == NOON + timedelta(minutes=2)
+
+
+def test_what_is_no_news_any_more_is_given_up(tmp_path: Path) -> None:
+    channel = Deaf(deaf=True)
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    watched = Watched(url=url, folder=tmp_path, channels={"hook": channel, "gone": Deaf(deaf=True)}, sample={"memory": 0.9})
+    watched.go_on(6)
+    watched.monitor.close()
+    watched.channels = {"hook": channel}
+    watched.monitor = watched.another("one")
+    watched.go_on(2)
+
+    def waiting() -> set[str]:
+        with open_alerts(url) as kept:
+            return {each.channel for each in kept.undelivered()}
+
+    # Another monitor may know the channel that this one does not.
+    assert waiting() == {"gone", "hook"}
+    watched.now += timedelta(hours=5)
+    watched.sample = {"memory": 0.1}
+    watched.go_on(1)
+    channel.deaf = False
+    watched.now += timedelta(minutes=15)
+    watched.go_on(2)
+    watched.monitor.close()
+    assert [each.change.value for each in channel.heard] == ["resolved"]
+    with open_alerts(url) as kept:
+        ended = {(each.channel, each.alert.change.value): each.detail for each in kept.given_up(NOON)}
+    assert ended["gone", "firing"] == "there is no channel gone in the settings"
+    assert ended["hook", "firing"] == "it is over, and the channel was not reached in 4h"

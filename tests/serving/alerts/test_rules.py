@@ -2,13 +2,16 @@
 
 import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from journeyman.core.alert import AlertState
 from journeyman.core.rollout import Cause, EventKind
+from journeyman.experiments.settings import AlertSettings
+from journeyman.serving.alerts.rules import rules
+from journeyman.stores.alerts import ResourceSample, open_alerts
 from journeyman.stores.rollouts import open_rollouts
 from tests.contracts.test_rollout_stores import SLOT, begun, ramped
 from tests.support import postgres
@@ -169,3 +172,77 @@ def test_what_was_promoted_and_declined_is_told_once(watched: Watched) -> None:
     assert watched.go_on(3) == ["decay firing"]
     (alert,) = watched.channels["hook"].heard
     assert alert.says == "context:desk/oslo has declined: success has declined since the promotion"
+
+
+def test_each_machine_is_watched_whoever_measures_and_one_that_is_not_seen_changes_nothing(watched: Watched) -> None:
+    def told() -> set[tuple[str, str]]:
+        with open_alerts(watched.url) as kept:
+            return {(each.subject, each.state.value) for each in kept.latest().values()}
+
+    def elsewhere() -> None:
+        with open_alerts(watched.url) as kept:
+            kept.add_samples([ResourceSample(at=watched.now, host="other", memory=0.95)])
+
+    watched.sample = {"memory": 0.1}
+    for _ in range(6):
+        elsewhere()
+        watched.go_on(1)
+    assert told() == {("memory on other", "firing")}
+    # Nobody says any more how busy it is, and another takes the lease.
+    watched.go_on(6)
+    watched.monitor.close()
+    watched.monitor = watched.another("two")
+    watched.go_on(2)
+    assert told() == {("memory on other", "firing")}
+
+
+def test_errors_of_all_are_above_any_bound_and_windows_are_told(tmp_path: Path) -> None:
+    settings = AlertSettings(error_rate=0.08)
+    url = f"sqlite:///{tmp_path / 'journeyman.db'}"
+    watched = Watched(url=url, folder=tmp_path, channels={"hook": Deaf()}, settings=settings)
+    watched.come(40, failing=40)
+    found = watched.look().found
+    watched.monitor.close()
+    (burn,) = (each for each in found if each.rule == "burn" and each.subject.startswith("14.4x"))
+    assert (burn.bound, burn.breached) == (1.0, True)
+    windows = {
+        each.rule: datetime.fromisoformat(each.evidence["until"]) - datetime.fromisoformat(each.evidence["since"])
+        for each in found
+        if each.rule in ("error_rate", "latency") or each is burn
+    }
+    assert windows == {"error_rate": timedelta(minutes=5), "latency": timedelta(minutes=5), "burn": timedelta(hours=1)}
+
+
+def test_a_bound_of_less_than_one_percent_is_told_as_it_is() -> None:
+    said = rules(AlertSettings(error_rate=0.005))
+    assert said["error_rate"].says == "of conversations begun in five minutes, more than 0.5% failed"
+    assert said["burn"].says == "errors use up their budget of 0.5% too fast"
+
+
+def test_a_rule_that_is_there_no_more_keeps_how_severe_it_was(tmp_path: Path) -> None:
+    url, hook = f"sqlite:///{tmp_path / 'journeyman.db'}", Deaf()
+    settings = AlertSettings(burn=((1, "3d", "6h", "ticket"),))
+    watched = Watched(url=url, folder=tmp_path, channels={"hook": hook}, settings=settings)
+    watched.come(40, failing=40)
+    watched.look()
+    watched.monitor.close()
+    watched.settings = AlertSettings(burn=())
+    watched.monitor = watched.another("one")
+    watched.look()
+    watched.monitor.close()
+    assert [(each.change.value, each.severity.value) for each in hook.heard if each.rule == "burn"] == [
+        ("firing", "ticket"),
+        ("resolved", "ticket"),
+    ]
+
+
+def test_what_is_pending_lapses_when_nobody_knows_more_for_longer_than_its_hold(watched: Watched) -> None:
+    watched.sample = {"memory": 0.9}
+    assert watched.go_on(1) == ["resources pending"]
+    watched.sample = {}
+    assert watched.go_on(8) == []
+    assert watched.go_on(2) == ["resources resolved"]
+    watched.sample = {"memory": 0.9}
+    # It begins anew.
+    assert watched.go_on(5) == ["resources pending", "resources firing"]
+    assert told(watched, "resources") == ["firing"]

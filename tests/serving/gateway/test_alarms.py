@@ -2,12 +2,14 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from journeyman.core.rollout import RolloutState
+from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.rollouts import open_rollouts
 from tests.cli.test_releases_live import NEW
 from tests.serving.gateway import test_release_control as control
@@ -64,8 +66,6 @@ def test_an_outside_alarm_holds_and_another_takes_back(path: Path, up: Upstream)
         ({"version": "4", "alerts": []}, "alerts is a list of 1"),
         ({"version": "4", "alerts": [{"status": "odd"}]}, "whose status is firing or resolved"),
         ({"version": "4", "alerts": [{"status": "firing", "labels": {"a": 1}}]}, "labels of an alert is an object of texts"),
-        (alarm(journeyman_slot="nonsense:x"), "nonsense"),
-        (alarm(journeyman_slot="context:desk/oslo", journeyman_action="promote"), "journeyman_action is hold or rollback"),
     ],
 )
 def test_what_is_no_alarm_is_refused_in_one_sentence(path: Path, up: Upstream, body: Any, said: str) -> None:
@@ -73,6 +73,26 @@ def test_what_is_no_alarm_is_refused_in_one_sentence(path: Path, up: Upstream, b
         status, _, told = post(running.url, HOOK, body)
     assert status == 400
     assert said in json.dumps(told)
+
+
+def test_one_label_that_means_nothing_loses_no_other_alarm(path: Path, up: Upstream) -> None:
+    slot = "context:desk/oslo"
+    several = [
+        *alarm(journeyman_slot="nonsense:" + "x" * 9000)["alerts"],
+        *alarm(journeyman_slot=slot, journeyman_action="promote")["alerts"],
+        *alarm(journeyman_slot=slot, alertname="High\nErrors " + "x" * 9000)["alerts"],
+        *alarm(journeyman_slot=slot)["alerts"],
+    ]
+    with desk(path, up) as running:
+        begin(running.url)
+        status, _, told = post(running.url, HOOK, {"version": "4", "status": "firing", "alerts": several})
+    odd, action, held, again = told["alerts"]
+    assert (status, [each["event"] for each in told["alerts"]]) == (200, [None, None, "hold", None])
+    assert "is no slot" in odd["reason"] or "nonsense" in odd["reason"]
+    assert max(len(odd["reason"]), len(odd["slot"]), len(held["alert"])) <= 500
+    assert action["reason"].startswith("journeyman_action is hold or rollback")
+    assert held["alert"].startswith("High Errors x")
+    assert again["reason"] == "it is held already"
 
 
 def test_whoever_has_not_the_token_holds_nothing(path: Path, up: Upstream) -> None:
@@ -88,9 +108,13 @@ def test_whoever_has_not_the_token_holds_nothing(path: Path, up: Upstream) -> No
 def test_prometheus_is_told_of_alerts_releases_and_this_process(path: Path, up: Upstream) -> None:
     with desk(path, up) as running:
         id = begin(running.url)
+        with open_rollouts(path) as kept:
+            assert kept.add_evidence(id, EvidenceRecord(1, 0, {}, {"metrics": {}}, datetime.now(UTC)))
         text = ask(running.url, "/metrics", None, "GET")[2].decode()
     assert "journeyman_store_up 1.0" in text
     assert 'journeyman_alerts{rule="error_rate",state="firing"} 0.0' in text
     assert f'journeyman_release_share{{arm="canary",rollout="{id}",slot="context:desk/oslo"}} 1.0' in text
     assert f'candidate="{NEW.id}",slot="context:desk/oslo",stage="canary"}} 1.0' in text
+    # How many entered is not said: that is not none.
+    assert "journeyman_release_sessions{" not in text
     assert re.search(r"^process_resident_memory_bytes \d", text, re.MULTILINE)

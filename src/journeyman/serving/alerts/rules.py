@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import get_args
+from typing import Any, get_args
 
 from journeyman.core.alert import Alert, AlertRule, AlertState, Measurement, Severity
 from journeyman.core.format import counted
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.stats.live import share_low, stability_low
 from journeyman.stores.alerts import ResourceSample
+from journeyman.stores.base import utc
 from journeyman.stores.measures import ErrorCount, Measures, MixOf
 
 WINDOW = timedelta(minutes=5)
@@ -30,7 +31,7 @@ _SURE, _MANY_LOOKS = 1.645, 4.0
 _LONGEST = timedelta(minutes=5)
 _SLOW = 0.05
 """The 95th percentile is above a bound where more than this share is."""
-STORE = "store"
+STORE, RESOURCES = "store", "resources"
 _NEWS = {"rollback": "rollback", "drop": "rollback", "hold": "hold", "decline": "decay"}
 """Which rule is about what happens to releases."""
 
@@ -38,16 +39,16 @@ _NEWS = {"rollback": "rollback", "drop": "rollback", "hold": "hold", "decline": 
 def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     """By name, in the order in which they are shown."""
     hold, repeat = duration(settings.hold_for), duration(settings.repeat)
-    share = f"{settings.error_rate:.0%}"
-    most = f"{settings.resources:.0%}"
+    share, most = _percent(settings.error_rate), _percent(settings.resources)
     slow = f"{settings.latency_ms:,.0f} ms"
     found = (
         AlertRule(name="error_rate", says=f"of conversations begun in five minutes, more than {share} failed"),
         AlertRule(name="latency", says=f"of calls of models in five minutes, 5 of 100 took more than {slow}"),
-        AlertRule(name="resources", says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
+        AlertRule(name=RESOURCES, says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
         AlertRule(name="burn", says=f"errors use up their budget of {share} too fast", hold=timedelta(0)),
         AlertRule(
-            name="quality", says=f"sessions are shown to be worth {settings.degradation:.0%} less than those of the week before"
+            name="quality",
+            says=f"sessions are shown to be worth {_percent(settings.degradation)} less than those of the week before",
         ),
         AlertRule(
             name="drift", says="what is asked is shown to be another mix than in the week before", severity=Severity.TICKET
@@ -62,6 +63,21 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     return {each.name: each if each.name in once else replace(each, repeat=repeat) for each in held}
 
 
+def _percent(share: float) -> str:
+    """Also of less than one."""
+    return f"{100 * share:.3g}%"
+
+
+def _above(found: ErrorCount, bound: float) -> bool:
+    """All is too much whatever the bound: above it there is nothing."""
+    return found.failed > bound * found.traces or found.failed >= found.traces > 0
+
+
+def _counted_in(since: datetime, until: datetime) -> dict[str, Any]:
+    """The window that was counted."""
+    return {"since": utc(since).isoformat(), "until": utc(until).isoformat()}
+
+
 class Measurer:
     """Finds what all rules but that of the store say at a moment."""
 
@@ -71,10 +87,11 @@ class Measurer:
         self.rules = rules(settings)
 
     def found(
-        self, measures: Measures, now: datetime, sample: ResourceSample | None, before: Iterable[Alert]
+        self, measures: Measures, now: datetime, samples: Iterable[ResourceSample], before: Iterable[Alert]
     ) -> Iterator[Measurement]:
         """
         Args:
+            samples: The newest of each machine. What fires of one that is not among them goes on.
             before: Alerts that go on. Of those that nothing is found of any more it is found that they are over.
         """
         before, seen = list(before), set[str]()
@@ -82,7 +99,7 @@ class Measurer:
         for each in (
             self._error_rate(measures, now, firing="error_rate" in firing),
             self._latency(measures, now, firing="latency" in firing),
-            *self._resources(sample),
+            *(found for sample in samples for found in self._resources(sample)),
             *self._burns(measures, now),
             *self._releases(measures, now),
             *self._trends(measures, now),
@@ -90,13 +107,21 @@ class Measurer:
             seen.add(each.fingerprint)
             yield each
         for alert in before:
-            if alert.is_open and alert.fingerprint not in seen and alert.rule != STORE:
+            if alert.is_open and alert.fingerprint not in seen and alert.rule not in (STORE, RESOURCES):
                 over = "it is over" if alert.rule in _NEWS.values() else "it is watched no longer"
-                yield Measurement(rule=alert.rule, subject=alert.subject, slot=alert.slot, breached=False, says=over)
+                yield Measurement(
+                    rule=alert.rule,
+                    subject=alert.subject,
+                    slot=alert.slot,
+                    breached=False,
+                    says=over,
+                    severity=alert.severity,
+                )
 
     def _error_rate(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         found = measures.errors(now - WINDOW, now)
-        bound, told = self._settings.error_rate, {"conversations": found.traces, "failed": found.failed}
+        bound, told = self._settings.error_rate, _counted_in(now - WINDOW, now)
+        told |= {"conversations": found.traces, "failed": found.failed}
         said = f"{found.failed} of {counted(found.traces, 'conversation')} of the last five minutes failed"
         breached = self._exceeds(found, bound, firing=firing)
         return Measurement(rule="error_rate", breached=breached, value=found.share, bound=bound, says=said, evidence=told)
@@ -109,7 +134,7 @@ class Measurer:
         bound *= _OVER if firing else 1.0
         if found.traces < self._settings.least_requests:
             return share_low(found.failed, found.traces) > bound
-        return found.failed > bound * found.traces and share_low(found.failed, found.traces, 0.05) > bound / 2
+        return _above(found, bound) and share_low(found.failed, found.traces, 0.05) > bound / 2
 
     def _latency(self, measures: Measures, now: datetime, *, firing: bool) -> Measurement:
         bound = self._settings.latency_ms
@@ -118,18 +143,17 @@ class Measurer:
         said = f"of {counted(found.calls, 'call')} of the last five minutes 95 of 100 took up to {value or 0:,.0f} ms"
         said = said if found.calls else "of no call of a model of the last five minutes the time is known"
         breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW, firing=firing)
-        told = {"calls": found.calls, "slow": found.slow}
+        told = {"calls": found.calls, "slow": found.slow, **_counted_in(now - WINDOW, now)}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
-    def _resources(self, sample: ResourceSample | None) -> Iterator[Measurement]:
+    def _resources(self, sample: ResourceSample) -> Iterator[Measurement]:
         named = {"cpu": "processors", "memory": "memory", "gpu_memory": "memory of the GPU", "disk": "disk"}
         for name, words in named.items():
-            used: float | None = getattr(sample, name, None)
-            host = sample.host if sample is not None else ""
+            used: float | None = getattr(sample, name)
             said = f"how much of the {words} is used cannot be told" if used is None else f"{used:.0%} of the {words} is used"
             yield Measurement(
-                rule="resources",
-                subject=f"{name} on {host}" if host else name,
+                rule=RESOURCES,
+                subject=f"{name} on {sample.host}",
                 breached=None if used is None else used > self._settings.resources,
                 value=used,
                 bound=self._settings.resources,
@@ -142,11 +166,11 @@ class Measurer:
             over, lately = (measures.errors(now - duration(window), now) for window in (long, short))
             bound = min(1.0, factor * budget)
             # The long window says that it is so, and the short one that it still is.
-            shown, still = self._exceeds(over, bound), None if not lately.traces else (lately.share or 0) > bound
+            shown, still = self._exceeds(over, bound), None if not lately.traces else _above(lately, bound)
             breached = False if shown is False or still is False else None if shown is None or still is None else True
             said = (
                 f"{over.failed} of {counted(over.traces, 'conversation')} failed in {long}, {lately.failed} of {lately.traces} "
-                f"in {short}: {factor:g} times what the budget of {budget:.0%} allows is {bound:.0%}"
+                f"in {short}: {factor:g} times what the budget of {_percent(budget)} allows is {_percent(bound)}"
             )
             yield Measurement(
                 rule="burn",
@@ -156,7 +180,7 @@ class Measurer:
                 bound=bound,
                 says=said,
                 severity=Severity(severity),
-                evidence={"long": over._asdict(), "short": lately._asdict()},
+                evidence={"long": over._asdict(), "short": lately._asdict(), **_counted_in(now - duration(long), now)},
             )
 
     def _trends(self, measures: Measures, now: datetime) -> Sequence[Measurement]:

@@ -72,11 +72,11 @@ class Sampler:
             return
         cores = psutil.cpu_count() or 1
         for name, pid in self._processes.items():
-            with suppress(psutil.Error):
+            with suppress(psutil.Error, OSError):
                 family = _family(psutil.Process(pid), {each for each in self._processes.values() if each != pid})
                 spent = memory = 0.0
                 for each in family:
-                    with suppress(psutil.Error):
+                    with suppress(psutil.Error, OSError):
                         times = each.cpu_times()
                         spent, memory = spent + times.user + times.system, memory + each.memory_info().rss
                 before = self._seen.get(name)

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,13 +21,15 @@ from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.serving.alerts.channels import Channel, channels
 from journeyman.serving.alerts.rules import STORE, Measurer
-from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
-from journeyman.stores.urls import MEMORY
+from journeyman.stores.alerts import MACHINE, AlertStore, Delivery, ResourceSample, open_alerts
+from journeyman.stores.urls import MEMORY, as_url, redacted
 
 log = logging.getLogger(__name__)
 
 SAMPLED = timedelta(seconds=15)
 THINNED = timedelta(hours=1)
+SEEN = timedelta(minutes=2)
+"""For which the last sample of a machine says how busy it is."""
 AT_ONCE = 20
 """Messages in one round: a channel that does not answer must not keep the monitor from measuring."""
 AWAY = "alerts-away.db"
@@ -41,6 +44,8 @@ class AlertRound(NamedTuple):
     firing: Sequence[Alert]
     away: str = ""
     """Why the store could not be reached."""
+    elsewhere: bool = False
+    """Whether another monitor measures: nothing was found here, and what fires is what that one found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +82,17 @@ class AlertMonitor:
         self._aside: AlertStore | None = None
         self._sampled_at: datetime | None = None
         self._thinned_at: datetime | None = None
-        self._sample: ResourceSample | None = None
+        self._measures = False
+        self._over = threading.Event()
+        self._faulty = set[str]()
+        """Channels of which the last try failed."""
 
     def close(self) -> None:
+        """Let another measure at once."""
+        if self._store is not None and self._measures:
+            with suppress(StoreError):
+                self._store.give_back("alerts", self._holder, self._clock())
+        self._measures = False
         for each in (self._store, self._aside):
             if each is not None:
                 each.close()
@@ -87,7 +100,7 @@ class AlertMonitor:
 
     def run(self, over: threading.Event, wake: threading.Event) -> None:
         """Look until told to stop: as often as is set, and at once when woken."""
-        due = self._clock()
+        due, self._over = self._clock(), over
         while not over.is_set():
             try:
                 self.sample()
@@ -97,7 +110,10 @@ class AlertMonitor:
                     self.once()
             except JourneymanError as error:
                 log.warning("alerts: %s", error)
-            wake.wait(min(SAMPLED, self._every).total_seconds())
+            except Exception as error:  # noqa: BLE001 - a thread that ends unnoticed would watch nothing any more
+                _say_failed("this round", error)
+            if not over.is_set():
+                wake.wait(min(SAMPLED, self._every).total_seconds())
         self.close()
 
     def sample(self) -> None:
@@ -106,8 +122,11 @@ class AlertMonitor:
         if self._look is None or (self._sampled_at is not None and timedelta(0) <= now - self._sampled_at < SAMPLED):
             return
         self._sampled_at = now
-        found = self._look(now)
-        self._sample = found[0] if found else None
+        try:
+            found = self._look(now)
+        except Exception as error:  # noqa: BLE001 - the system's word; what else is watched does not need it
+            _say_failed("the look at the machine", error)
+            return
         with suppress(StoreError):
             store = self._opened()
             store.add_samples(found)
@@ -115,17 +134,23 @@ class AlertMonitor:
                 self._thinned_at = now
                 store.thin_samples(now)
 
-    def once(self) -> AlertRound | None:
-        """Measure, keep what changes and tell it; `None` while another monitor measures."""
+    def once(self) -> AlertRound:
+        """Measure, keep what changes and tell it; tell alone while another monitor measures."""
         now = self._clock()
         self.sample()
         try:
             store = self._opened()
-            if store.lease("alerts", self._holder, now, max(60.0, 3 * self._every.total_seconds())) is None:
+            seconds = max(60.0, 3 * self._every.total_seconds())
+            self._measures = store.lease("alerts", self._holder, now, seconds) is not None
+            # Each told of its own that the store was away.
+            back = self._back(store, now)
+            if not self._measures:
                 self._tell(store, now)
-                return None
+                return AlertRound([], back, store.firing(), elsewhere=True)
             before = store.latest()
-            found = list(self._measurer.found(store.measures, now, self._sample, before.values()))
+            # Of every machine, whoever measures.
+            newest = {each.host: each for each in store.samples(now - SEEN, process=MACHINE)}
+            found = list(self._measurer.found(store.measures, now, list(newest.values()), before.values()))
             silences = store.silences(now)
             rules = self._measurer.rules
             steps = [
@@ -133,10 +158,11 @@ class AlertMonitor:
                 for each in found
                 if (rule := rules.get(each.rule))
             ]
-            changed = [*self._keep(store, [each for each in steps if each is not None]), *self._back(store, now)]
+            changed = [*self._keep(store, [each for each in steps if each is not None]), *back]
             self._tell(store, now)
             return AlertRound(found, changed, store.firing())
         except StoreError as error:
+            self._measures = False
             return self._gone(str(error), now)
 
     def _opened(self) -> AlertStore:
@@ -158,31 +184,73 @@ class AlertMonitor:
     # Tell.
 
     def _tell(self, store: AlertStore, now: datetime) -> None:
-        for each in store.deliveries(now)[:AT_ONCE]:
-            if not store.claim(each, now):
+        """One that does not answer is asked once a round, and behind all others: it must not keep them waiting."""
+        faulty, sent = set[str](), 0
+        for each in sorted(self._due(store, now), key=lambda each: each.channel in self._faulty):
+            if self._over.is_set() or sent == AT_ONCE:
+                break
+            if each.channel in faulty or not store.claim(each, self._clock()):
                 continue
-            fault = _sent(self._channels.get(each.channel), each.channel, each.alert)
+            fault = _sent(self._channels[each.channel], each.channel, each.alert)
             store.told(each, self._clock(), fault)
+            sent += 1
             if fault:
+                faulty.add(each.channel)
                 log.warning("alert %s was not delivered: %s", each.alert.name, fault)
+                self._faulty.add(each.channel)
+            else:
+                self._faulty.discard(each.channel)
+
+    def _due(self, store: AlertStore, now: datetime) -> Sequence[Delivery]:
+        """What is to be sent now. What is no news any more is given up: a message that is older than the time after which it
+        would be told again, whose alert is over or whose channel is in these settings no more. Until then another monitor may
+        know the channel."""
+        due, old = store.deliveries(now), now - duration(self._settings.repeat)
+        over = {each.fingerprint for each in store.latest().values() if not each.is_open} if due else set[str]()
+        found = list[Delivery]()
+        for each in due:
+            if each.alert.at < old and each.channel not in self._channels:
+                store.give_up(each, now, f"there is no channel {each.channel} in the settings")
+            elif each.alert.at < old and each.alert.is_open and each.alert.fingerprint in over:
+                store.give_up(each, now, f"it is over, and the channel was not reached in {self._settings.repeat}")
+            elif each.channel in self._channels:
+                found.append(each)
+        return found
 
     # While the store is away.
 
     def _gone(self, why: str, now: datetime) -> AlertRound:
-        aside = self._set_aside()
-        found = Measurement(
-            rule=STORE, subject=socket.gethostname(), breached=True, says=f"the monitor cannot reach the store: {why}"
-        )
+        found = self._of_store(f"the monitor cannot reach the store: {why}", breached=True)
+        try:
+            return self._said_aside(self._set_aside(), found, now, why)
+        except StoreError:
+            # It was there, and cannot be written any more: a full disk may be why the store is away.
+            return self._said_aside(self._into_memory(), found, now, why)
+
+    def _said_aside(self, aside: AlertStore, found: Measurement, now: datetime, why: str) -> AlertRound:
         changed = self._moved(aside, found, now)
         self._tell(aside, now)
         return AlertRound([found], changed, aside.firing(), why)
+
+    def _into_memory(self) -> AlertStore:
+        """What was kept beside goes on in memory, with what is still to be told of it."""
+        memory, before = open_alerts(MEMORY), self._aside
+        if before is not None:
+            with suppress(StoreError):
+                waiting = before.undelivered()
+                for alert in {each.alert.number: each.alert for each in waiting}.values():
+                    memory.add([alert], [each.channel for each in waiting if each.alert == alert])
+                memory.add(before.latest().values())
+            before.close()
+        self._aside = memory
+        return memory
 
     def _back(self, store: AlertStore, now: datetime) -> Sequence[Alert]:
         """Say that it is back, and keep in it what was told of the time when it was away."""
         if self._aside is None and not (self._folder / AWAY).is_file():
             return []
         aside = self._set_aside()
-        found = Measurement(rule=STORE, subject=socket.gethostname(), breached=False, says="the store answers again")
+        found = self._of_store("the store answers again", breached=False)
         changed = self._moved(aside, found, now)
         self._tell(aside, now)
         last = store.latest().get(found.fingerprint)
@@ -191,6 +259,11 @@ class AlertMonitor:
         first = last.number + 1 if last else 1
         store.add(replace(each, number=number) for number, each in enumerate(new, start=first))
         return changed
+
+    def _of_store(self, says: str, *, breached: bool) -> Measurement:
+        # One machine may hold several projects.
+        subject = f"{redacted(as_url(self._url))} from {socket.gethostname()}"
+        return Measurement(rule=STORE, subject=subject, breached=breached, says=says)
 
     def _moved(self, aside: AlertStore, found: Measurement, now: datetime) -> Sequence[Alert]:
         after = step(self._measurer.rules[STORE], aside.latest().get(found.fingerprint), found, now)
@@ -207,14 +280,21 @@ class AlertMonitor:
         return self._aside
 
 
-def _sent(channel: Channel | None, name: str, alert: Alert) -> str:
+def _say_failed(what: str, error: Exception) -> None:
+    """Where it failed, without its words: they may hold an address."""
+    where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
+    log.error("alerts: %s failed by %s, and will be tried again: %s", what, type(error).__name__, where)
+
+
+def _sent(channel: Channel, name: str, alert: Alert) -> str:
     """Why it was not; nothing where it was."""
-    if channel is None:
-        return f"there is no channel {name} in the settings"
     try:
         channel.send(alert)
     except JourneymanError as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 - one channel that fails must not keep the others from being told
+        # Its words may hold the address.
+        return f"the channel {name} failed by {type(error).__name__}"
     return ""
 
 

@@ -176,9 +176,14 @@ class ReleaseDesk:
             heard = read_webhook(json.loads(body))
         except (ValueError, RecursionError):
             raise InputError("the body is no JSON") from None
-        wanted = [(each, *_wanted(each)) for each in heard if each.firing and _SLOT in each.labels]
+        told = list[dict[str, Any]]()
         with self._opened() as kept:
-            return [_followed(kept, *each) for each in wanted]
+            live = kept.live().rollouts
+            for each in heard:
+                if each.firing and _SLOT in each.labels:
+                    told.append(_followed(kept, live, each))
+                    live = kept.live().rollouts if told[-1]["event"] else live
+        return told
 
     def _started(self, given: dict[str, Any]) -> tuple[int, dict[str, Any], Rollout]:
         from journeyman.serving.releases import control
@@ -218,6 +223,8 @@ class ReleaseDesk:
 
 
 _SLOT, _ACTION = "journeyman_slot", "journeyman_action"
+_MOST = 500
+"""Signs of a label that are said again."""
 
 
 def _wanted(alarm: OutsideAlert) -> tuple[Slot, EventKind]:
@@ -231,11 +238,16 @@ def _wanted(alarm: OutsideAlert) -> tuple[Slot, EventKind]:
     return Slot.parse(alarm.labels[_SLOT]), EventKind(action)
 
 
-def _followed(kept: "RolloutStore", alarm: OutsideAlert, slot: Slot, kind: EventKind) -> dict[str, Any]:
+def _followed(kept: "RolloutStore", live: Sequence[Rollout], alarm: OutsideAlert) -> dict[str, Any]:
     from journeyman.serving.releases import control
 
-    told: dict[str, Any] = {"alert": alarm.name, "slot": str(slot), "rollout": None, "event": None}
-    found = next((each for each in kept.live().rollouts if each.slot == slot), None)
+    told: dict[str, Any] = {"alert": alarm.name, "slot": alarm.labels[_SLOT][:_MOST], "rollout": None, "event": None}
+    try:
+        slot, kind = _wanted(alarm)
+    except InputError as error:
+        # Others of the same body are heard all the same.
+        return {**told, "reason": str(error)[:_MOST]}
+    found = next((each for each in live if each.slot == slot), None)
     if found is None:
         return {**told, "reason": "no rollout is open there"}
     told["rollout"] = found.id
@@ -244,7 +256,7 @@ def _followed(kept: "RolloutStore", alarm: OutsideAlert, slot: Slot, kind: Event
     said = f"the alarm {alarm.name} fires{f': {alarm.summary}' if alarm.summary else ''}"
     try:
         control.move(kept, found, control.RolloutMove(kind=kind, by=control.Person(_ACTOR, said)))
-    except ReleaseError as error:
+    except (ReleaseError, InputError) as error:
         return {**told, "reason": str(error)}
     return {**told, "event": kind.value, "reason": said}
 
@@ -307,7 +319,8 @@ class StoreGauges:
                     share.add_metric((each.id, str(each.slot), arm.name), each.shares.get(arm.name, 0.0))
                 last = kept.evidence(each.id)
                 if last is not None:
-                    sessions.add_metric((each.id,), last.summary.get("sessions", 0))
+                    if (entered := last.summary.get("sessions")) is not None:
+                        sessions.add_metric((each.id,), entered)
                     for metric, found in _effects("", last.summary.get("metrics", {})):
                         _add(effect, weight, (each.id, metric), found)
         yield from (stage, share, sessions, effect, weight)
