@@ -288,6 +288,27 @@ def test_of_several_raters_each_ones_last_word_holds_until_it_is_taken_back(stor
     assert len(store.feedback_of([(TargetKind.TRACE, "t1")], whole=True)) == 6
 
 
+@pytest.mark.parametrize("source", [Source.USER, Source.TRUTH, Source.PERSON])
+def test_who_takes_a_word_back_takes_back_none_of_anybody_else(store: Both, source: Source) -> None:
+    def says(rater: str | None, value: float | None, minutes: int, *on: Any) -> Feedback:
+        return word(*(on or ("t1",))[:1], value, *on[1:], source=source, rater=rater, minutes=minutes)
+
+    one, other = (None, None) if source is Source.PERSON else ("u1", "u2")
+    request = ("r2", TargetKind.REQUEST)
+    store.add([served("t1", "r2")])
+    store.add_feedback([says(one, 1.0, 1), says(other, None, 2, *request)], now=NOON)
+    assert said(store)[0] is True
+    store.add_feedback([says(other, 0.0, 4, *request)], now=NOON)
+    assert said(store)[0] is False
+    # It comes last and was said before: what stood then is another one.
+    store.add_feedback([says(other, None, 5, *request), says(one, 0.0, 3), says(one, 1.0, 4)], now=NOON)
+    assert said(store)[0] is True
+    store.add([served("t1", "r2", "r3")])
+    assert said(store)[0] is True
+    store.add_feedback([says(one, None, 6)], now=NOON)
+    assert said(store) == (None, None)
+
+
 def corrections(store: Both) -> list[str]:
     trace = store.get("t1")
     assert trace is not None

@@ -7,13 +7,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
-from journeyman.core.feedback import NOTE, Feedback, TargetKind
+from journeyman.core.feedback import NOTE, SUCCESS, Feedback, TargetKind, latest
 from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
 from journeyman.stores.traces.base import RECORDER, Label
-from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.tables import PARTS, TRACE_CALLS, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 Row = sa.Row[Any]
 
@@ -70,7 +70,7 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
     """Add what was said of traces to their labels and rewards, unless it is there, and weigh anew. What a label has no room for
     stands among the rewards, and counts for nothing there. A note stands in neither: what stands there may enter a prompt."""
     labels, rewards = dict[object, dict[str, object]](), dict[object, dict[str, object]]()
-    touched = set[int]()
+    touched, labelled = set[int](), set[int]()
     for seq, word in words:
         if word.metric == NOTE:
             continue
@@ -78,6 +78,8 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
         reward, label, told = word.reward, word.label, {"trace": seq, "at": utc(word.at)}
         row: dict[str, object]
         if label is not None:
+            labelled.add(seq)
+        if label is not None and not word.is_taken_back:
             row = {**told, "good": label[0], "who": label[1], "probability": None}
             labels[tuple(row.values())] = row
         by = f"{FEEDBACK_OF}{f' of {word.rater}' if word.rater else ''} ({word.source})"
@@ -90,8 +92,48 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
                 continue
         rewards[tuple(row.values())] = row
     added = _add(connection, TRACE_LABELS, list(labels.values())) + _add(connection, TRACE_REWARDS, list(rewards.values()))
-    if added:
+    if _take_back(connection, labelled) or added:
         weigh(connection, touched)
+
+
+def _take_back(connection: sa.Connection, traces: Collection[int]) -> bool:
+    """Have the label of each moment at which somebody took a word back say what of the same name still stood then; whether
+    that was new. A name may stand for many, and for what was said of many requests. Words may come in any order."""
+    wanted: dict[tuple[int, str, datetime], bool | None] = {}
+    for (seq, who), said in _label_words(connection, traces).items():
+        for at in {word.at for word in said if word.is_taken_back}:
+            standing = [word.label for word in latest(word for word in said if word.at <= at)]
+            wanted[seq, who, at] = standing[-1][0] if standing and standing[-1] else None
+    changed = False
+    for (seq, who, at), good in wanted.items():
+        same = _equal(TRACE_LABELS, {"trace": seq, "who": who, "at": at})
+        if list(connection.scalars(sa.select(TRACE_LABELS.c.good).where(*same))) != [good]:
+            connection.execute(sa.delete(TRACE_LABELS).where(*same))
+            connection.execute(sa.insert(TRACE_LABELS).values(trace=seq, who=who, at=at, good=good))
+            changed = True
+    return changed
+
+
+def _label_words(connection: sa.Connection, traces: Collection[int]) -> dict[tuple[int, str], list[Feedback]]:
+    """All that was ever said of traces, and of requests in them, that is a label: by trace and name, oldest first."""
+    if not traces:
+        return {}
+    of_kind, target = FEEDBACK.c.target_kind, FEEDBACK.c.target
+    requested = of_kind == TargetKind.REQUEST.value
+    of_trace = sa.or_(of_kind == TargetKind.TRACE.value, sa.and_(requested, TRACES.c.source == "gateway"))
+    rows = list[Row]()
+    for seq, meant in (
+        (TRACES.c.seq, sa.and_(target == TRACES.c.id, of_trace)),
+        (TRACE_CALLS.c.trace, sa.and_(target == TRACE_CALLS.c.call_id, requested)),
+    ):
+        asked = sa.select(FEEDBACK, seq.label("trace")).join(seq.table, meant)
+        rows += connection.execute(asked.where(seq.in_(traces), FEEDBACK.c.metric == SUCCESS))
+    found: dict[tuple[int, str], list[Feedback]] = {}
+    for row in sorted(rows, key=lambda row: (row.at, row.seq)):
+        word = word_of(row)
+        if word.label is not None:
+            found.setdefault((row.trace, word.label[1]), []).append(word)
+    return found
 
 
 def _was_graded(connection: sa.Connection, row: Mapping[str, object], coming: Iterable[Mapping[str, object]]) -> bool:
