@@ -343,7 +343,7 @@ def test_the_evidence_of_a_rollout_counts_the_last_word_of_each_and_nothing_that
     store.add_feedback([word("visit", value, minutes=at, **session) for at, value in enumerate((0.0, 1.0))], now=NOON)
     store.label("t1", True, who="bo", at=NOON)
     store.add_feedback([word(value=None, metric="score", minutes=1, rater="bo", source=Source.PERSON)], now=NOON)
-    (opinions,) = store.served_sessions("ro", ["u"])["u"].said.values()
+    (opinions,) = store.served_sessions("ro", ["u"])["u"].said().values()
     assert sorted((each.reward.name, each.reward.value) for each in opinions) == [
         ("bo", 1.0), ("score (person)", 0.8), ("success (person)", 1.0)
     ]  # fmt: skip

@@ -2,14 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward, Source, decide, source_named, source_of
+
+_T = TypeVar("_T")
 
 SUCCESS = "success"
 """The metric that says whether work was good. The others are kept and shown, and decide nothing by themselves."""
@@ -126,13 +128,19 @@ _NUMBER = r"-?\d{1,13}(?:\.\d{1,9})?(?:e[+-]\d{1,2})?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.ASCII)
 
 
-def latest(words: Iterable[Feedback]) -> list[Feedback]:
-    """Those that count, of words that come oldest first: the last of one rater on one thing, unless it was taken back."""
-    found: dict[tuple[object, ...], Feedback] = {}
+def standing(words: Iterable[_T], key: Callable[[_T], Hashable], takes_back: Callable[[_T], bool]) -> list[_T]:
+    """Those that count, of words that come oldest first: the last with the same key, unless it takes back. The one rule, for
+    feedback, labels, rewards and evidence alike."""
+    found: dict[Hashable, _T] = {}
     for word in words:
-        found.pop(word.key, None)
-        found[word.key] = word
-    return [word for word in found.values() if not word.is_taken_back]
+        found.pop(key(word), None)
+        found[key(word)] = word
+    return [word for word in found.values() if not takes_back(word)]
+
+
+def latest(words: Iterable[Feedback]) -> list[Feedback]:
+    """Those that count: the last of one rater on one thing."""
+    return standing(words, lambda word: word.key, lambda word: word.is_taken_back)
 
 
 def label_word(trace_id: str, good: bool | None, who: str, at: datetime) -> Feedback:

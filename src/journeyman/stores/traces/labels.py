@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
-from journeyman.core.feedback import NOTE, SUCCESS, Feedback, TargetKind, latest
+from journeyman.core.feedback import NOTE, SUCCESS, Feedback, TargetKind, latest, standing
 from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
@@ -102,8 +102,8 @@ def _take_back(connection: sa.Connection, traces: Collection[int]) -> bool:
     wanted: dict[tuple[int, str, datetime], bool | None] = {}
     for (seq, who), said in _label_words(connection, traces).items():
         for at in {word.at for word in said if word.is_taken_back}:
-            standing = [word.label for word in latest(word for word in said if word.at <= at)]
-            wanted[seq, who, at] = standing[-1][0] if standing and standing[-1] else None
+            left = [word.label for word in latest(word for word in said if word.at <= at)]
+            wanted[seq, who, at] = left[-1][0] if left and left[-1] else None
     changed = False
     for (seq, who, at), good in wanted.items():
         same = _equal(TRACE_LABELS, {"trace": seq, "who": who, "at": at})
@@ -212,17 +212,23 @@ def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[
 def given_rows(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Row]]:
     """The rows of rewards that hold: of one name the latest, and of what several people say of one metric the latest of each,
     unless it was taken back."""
-    table, found = TRACE_REWARDS, dict[int, dict[tuple[str, str], Row]]()
-    rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
-    for row in rows:
-        latest = found.setdefault(row.trace, {})
-        key = row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
-        latest.pop(key, None)
-        latest[key] = row
-    return {seq: [row for row in latest.values() if not _takes_back(row)] for seq, latest in found.items()}
+    return {seq: standing(rows, key_of, takes_back) for seq, rows in all_given(connection, traces).items()}
 
 
-def _takes_back(row: Row) -> bool:
+def all_given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Row]]:
+    """The rows of all rewards that traces were ever given, oldest first."""
+    table, found = TRACE_REWARDS, dict[int, list[Row]]()
+    for row in connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq)):
+        found.setdefault(row.trace, []).append(row)
+    return found
+
+
+def key_of(row: Row) -> tuple[str, str]:
+    """Of the rewards of a trace with the same one the last counts."""
+    return row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
+
+
+def takes_back(row: Row) -> bool:
     """Whoever says something says a number or a text."""
     return bool(row.by.startswith(FEEDBACK_OF) and row.value is None and not row.evidence)
 
@@ -243,17 +249,13 @@ def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, lis
 
 def _in_force(own: bool | None, said: Iterable[tuple[str, bool | None]]) -> tuple[bool | None, str | None]:
     """The label that holds, and whose it is: by the order of `Source`, and of all people the latest word not taken back."""
-    latest: dict[str, bool] = {} if own is None else {RECORDER: own}
-    for who, good in said:
-        latest.pop(who, None)
-        if good is not None:
-            latest[who] = good
-    if not latest:
+    left = dict(standing([(RECORDER, own), *said], lambda word: word[0], lambda word: word[1] is None))
+    if not left:
         return None, None
     order = list(Source)
     # The last of those that stand first.
-    who = min(reversed(latest), key=lambda who: order.index(source_of(who)))
-    return latest[who], who
+    who = min(reversed(left), key=lambda who: order.index(source_of(who)))
+    return left[who], who
 
 
 def own_rewards(connection: sa.Connection, traces: Collection[int]) -> dict[int, Sequence[Reward]]:
