@@ -143,15 +143,16 @@ def latest(words: Iterable[Feedback]) -> list[Feedback]:
     return standing(words, lambda word: word.key, lambda word: word.is_taken_back)
 
 
-def label_word(trace_id: str, good: bool | None, who: str, at: datetime) -> Feedback:
-    """Somebody's label of a trace as a word; `None` takes back what the same one said before. Said again at the same time it is
-    the same word."""
+def label_word(target: str, good: bool | None, who: str, at: datetime, *, kind: TargetKind = TargetKind.TRACE) -> Feedback:
+    """Somebody's label of a trace, or of a request, as a word; `None` takes back what the same one said before. Said again at
+    the same time it is the same word."""
     source = source_of(who)
-    told = repr((trace_id, good, who, at.astimezone(UTC)))
+    of = target if kind is TargetKind.TRACE else (kind.value, target)
+    told = repr((of, good, who, at.astimezone(UTC)))
     return Feedback(
         id=f"label-{hashlib.sha256(told.encode(errors='surrogatepass')).hexdigest()[:32]}",
-        target_kind=TargetKind.TRACE,
-        target=trace_id,
+        target_kind=kind,
+        target=target,
         value=None if good is None else float(good),
         source=source,
         rater=who if source is Source.PERSON else None,

@@ -174,8 +174,12 @@ class SqlTraces(FeedbackStore):
                 opinions.add_label(connection, trace_id, said)
             return
         with self._turn() as connection:
-            opinions.known(connection, trace_id)
-            say(connection, [label_word(trace_id, good, who, at)], _now())
+            seq, words = opinions.known(connection, trace_id), [label_word(trace_id, good, who, at)]
+            if good is None and words[0].source is Source.PERSON:
+                # What the same person said of requests of the trace is their label, too.
+                mine = opinions.standing_labels(connection, seq, who)
+                words += [label_word(each.target, None, who, at, kind=each.target_kind) for each in mine]
+            say(connection, words, self._clock())
 
     def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
         with self._turn() as connection:

@@ -188,6 +188,28 @@ def test_a_script_gets_what_was_said_and_a_way_back(store: TraceStore, rated: Vi
     assert 'id="undo"' not in fragment
 
 
+def test_what_was_said_of_a_request_is_taken_back_of_the_request(store: TraceStore, rated: Visitor) -> None:
+    store.add([replace(booking(), id="t2", source="gateway")])
+    request: dict[str, Any] = {
+        "target_kind": TargetKind.REQUEST,
+        "target": "t2",
+        "source": Source.PERSON,
+        "rater": WHO,
+        "at": NOON,
+    }
+    store.add_feedback(
+        [Feedback(id="n", metric="note", text="ask", **request), Feedback(id="g", value=1.0, **request)], now=NOON
+    )
+    form = forms(rated.read("/traces/t2"))["note"]
+    assert "Note taken back" in rated.send("/labels", fragment=True, **form, undo="last")[1]
+    asked = {name: value for name, value in form.items() if name != "metric"}
+    assert "Label taken back" in rated.send("/labels", fragment=True, **asked, undo="last")[1]
+    assert store.feedback_of([(TargetKind.REQUEST, "t2"), (TargetKind.TRACE, "t2")]) == []
+    line = store.line("t2")
+    assert line is not None
+    assert line.label is None
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [

@@ -114,6 +114,11 @@ def _take_back(connection: sa.Connection, traces: Collection[int]) -> bool:
     return changed
 
 
+def standing_labels(connection: sa.Connection, seq: int, who: str) -> list[Feedback]:
+    """What of a name still stands of a trace, and of requests in it."""
+    return latest(_label_words(connection, [seq]).get((seq, who), ()))
+
+
 def _label_words(connection: sa.Connection, traces: Collection[int]) -> dict[tuple[int, str], list[Feedback]]:
     """All that was ever said of traces, and of requests in them, that is a label: by trace and name, oldest first."""
     if not traces:
