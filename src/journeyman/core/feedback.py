@@ -20,7 +20,7 @@ ANSWER = "correct_answer"
 NOTE = "note"
 """The metric whose value is a text for people alone: it is no reward, so that it enters no prompt and decides nothing."""
 SCALE = "scale"
-"""The tag that says on which scale a number is: `1..5`."""
+"""The tag that says on which scale a number is, `1..5`: a project's scheme puts it on, and nobody else."""
 MOST = 1000
 """Words in one list."""
 LARGEST = 1e12
@@ -78,7 +78,7 @@ class Feedback:
     @property
     def scale(self) -> tuple[float, float]:
         """The least and the largest that the number could have been; from 0 to 1 where nothing is said of it."""
-        told = _RANGE.fullmatch(str(self.tags.get(SCALE, "")))
+        told = _RANGE.fullmatch(str(self.tags.get(SCALE, ""))) if self.metric != SUCCESS else None
         low, high = (float(told[1]), float(told[2])) if told else (0.0, 1.0)
         return (low, high) if low < high else (0.0, 1.0)
 
@@ -210,7 +210,7 @@ class LabelScheme:
         for metric in (*ranges, *names):
             if (
                 not _METRIC.fullmatch(metric)
-                or metric in (SUCCESS, ANSWER, "answer", NOTE)
+                or metric in (SUCCESS, ANSWER, "answer", NOTE, SCORE)
                 or (metric in ranges and metric in names)
             ):
                 raise InputError(
@@ -228,11 +228,13 @@ class LabelScheme:
         return replace(word, text=clean(word.text)) if word.text and word.metric not in self.categories else word
 
     def placed(self, word: Feedback, where: str) -> Feedback:
-        """The word, with the scale that its number is on.
+        """The word, with the scale that its number is on, and with no other: what somebody else says is one does not hold.
 
         Raises:
             InputError: It does not keep to the scheme; the sentence says what there is.
         """
+        if SCALE in word.tags:
+            word = replace(word, tags={name: value for name, value in word.tags.items() if name != SCALE})
         if word.is_taken_back:
             return word
         if (scale := self.all_scales.get(word.metric)) is not None:
