@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -324,6 +325,15 @@ def answer_of(trace: Trace) -> str:
     return "" if is_length(text) else text
 
 
+_MARKS = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def field_value(text: str) -> Markup:
+    """A text for a field, which gives back what it holds: marks of direction are in it, though none stands in the page's own
+    text. What no field can hold is written out, as elsewhere."""
+    return Markup(visible(_MARKS.sub(lambda found: f"&#x{ord(found[0]):X};", str(escape(text)))))  # noqa: S704 - escaped
+
+
 # Its page, and what a person says of it.
 
 STEPS = 200
@@ -394,6 +404,9 @@ class TracePage:
             "scales": self._rules.scheme.all_scales,
             "categories": self._rules.scheme.categories,
             "correction": correction(trace),
+            "field_value": field_value,
+            # To be mended, where all of it stands on the page.
+            "answered": text if len(text := answer_of(trace)) <= CHARACTERS else "",
         }
 
     def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
