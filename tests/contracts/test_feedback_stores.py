@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from journeyman.core.reward import Source
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.stores.sql import SqlTraces
+from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import labels
 from tests.support import postgres
 
@@ -258,6 +260,14 @@ def test_a_label_is_a_word_of_feedback_and_outlives_the_trace_that_is_told_anew(
     assert store.ratings_by_people() == [score]
 
 
+def test_a_label_came_when_the_clock_that_the_store_was_handed_says(tmp_path: Path) -> None:
+    with SqlTraces(f"sqlite:///{tmp_path / 'journeyman.db'}", clock=lambda: NOON) as store:
+        store.add([served()])
+        store.label("t1", True, who="ada", at=NOON - timedelta(hours=1))
+        with store._database.read() as connection:
+            assert list(connection.scalars(sa.select(FEEDBACK.c.received_at))) == [NOON]
+
+
 def test_a_label_from_before_it_was_feedback_holds_as_it_did(store: Both) -> None:
     store.add([served()])
     with store._database.write() as connection:
@@ -290,8 +300,10 @@ def test_of_several_raters_each_ones_last_word_holds_until_it_is_taken_back(stor
 
 @pytest.mark.parametrize("source", [Source.USER, Source.TRUTH, Source.PERSON])
 def test_who_takes_a_word_back_takes_back_none_of_anybody_else(store: Both, source: Source) -> None:
-    def says(rater: str | None, value: float | None, minutes: int, *on: Any) -> Feedback:
-        return word(*(on or ("t1",))[:1], value, *on[1:], source=source, rater=rater, minutes=minutes)
+    def says(
+        rater: str | None, value: float | None, minutes: int, target: str = "t1", kind: TargetKind = TargetKind.TRACE
+    ) -> Feedback:
+        return word(target, value, kind, source=source, rater=rater, minutes=minutes)
 
     one, other = (None, None) if source is Source.PERSON else ("u1", "u2")
     request = ("r2", TargetKind.REQUEST)

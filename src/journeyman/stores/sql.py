@@ -164,7 +164,7 @@ class SqlTraces(FeedbackStore):
 
     def rebuild(self) -> int:
         with self._turn() as connection:
-            return writing.rebuild_from_spans(connection, _now())
+            return writing.rebuild_from_spans(connection, self._clock())
 
     def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime, probability: float | None = None) -> None:
         if source_of(who) is Source.LABELER:
