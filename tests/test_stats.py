@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -301,6 +302,21 @@ def test_agreement_of_several_is_the_textbooks() -> None:
     low, high = alpha_interval(units) or (1.0, 0.0)
     assert -1 <= low < 0.743 < high <= 1
     assert alpha_interval(units[::-1]) == (low, high)
+    # As 40,000 draws of single units find it.
+    assert (low, high) == pytest.approx((0.365, 0.937), abs=0.03)
+    one, other = [True] * 40 + [False] * 20, [True] * 33 + [False] * 20 + [True] * 7
+    assert kappa_interval(one, other) == pytest.approx((0.215, 0.692), abs=0.03)
+
+
+def test_the_agreement_on_many_things_takes_little_memory() -> None:
+    one, other = ([at % each % 2 > 0 for at in range(20_000)] for each in (2, 3))
+    apart: list[dict[str, float]] = [{"a": at / 5_000, "b": at * 7 % 5_000 / 5_000} for at in range(5_000)]
+    tracemalloc.start()
+    assert kappa_interval(one, other) is not None
+    assert alpha_interval(apart, span=1) is not None
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 60e6
 
 
 def test_agreement_of_several_is_not_known_where_nobody_differs_and_of_things_that_one_alone_judged() -> None:

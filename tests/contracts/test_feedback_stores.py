@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from journeyman.core.reward import Source
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.stores.sql import SqlTraces
+from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import labels
 from tests.support import postgres
 
@@ -258,6 +260,14 @@ def test_a_label_is_a_word_of_feedback_and_outlives_the_trace_that_is_told_anew(
     assert store.ratings_by_people() == [score]
 
 
+def test_a_label_came_when_the_clock_that_the_store_was_handed_says(tmp_path: Path) -> None:
+    with SqlTraces(f"sqlite:///{tmp_path / 'journeyman.db'}", clock=lambda: NOON) as store:
+        store.add([served()])
+        store.label("t1", True, who="ada", at=NOON - timedelta(hours=1))
+        with store._database.read() as connection:
+            assert list(connection.scalars(sa.select(FEEDBACK.c.received_at))) == [NOON]
+
+
 def test_a_label_from_before_it_was_feedback_holds_as_it_did(store: Both) -> None:
     store.add([served()])
     with store._database.write() as connection:
@@ -286,6 +296,29 @@ def test_of_several_raters_each_ones_last_word_holds_until_it_is_taken_back(stor
     assert corrections(store) == ["A"]
     assert [each.text for each in store.feedback_of([(TargetKind.TRACE, "t1")])] == ["A"]
     assert len(store.feedback_of([(TargetKind.TRACE, "t1")], whole=True)) == 6
+
+
+@pytest.mark.parametrize("source", [Source.USER, Source.TRUTH, Source.PERSON])
+def test_who_takes_a_word_back_takes_back_none_of_anybody_else(store: Both, source: Source) -> None:
+    def says(
+        rater: str | None, value: float | None, minutes: int, target: str = "t1", kind: TargetKind = TargetKind.TRACE
+    ) -> Feedback:
+        return word(target, value, kind, source=source, rater=rater, minutes=minutes)
+
+    one, other = (None, None) if source is Source.PERSON else ("u1", "u2")
+    request = ("r2", TargetKind.REQUEST)
+    store.add([served("t1", "r2")])
+    store.add_feedback([says(one, 1.0, 1), says(other, None, 2, *request)], now=NOON)
+    assert said(store)[0] is True
+    store.add_feedback([says(other, 0.0, 4, *request)], now=NOON)
+    assert said(store)[0] is False
+    # It comes last and was said before: what stood then is another one.
+    store.add_feedback([says(other, None, 5, *request), says(one, 0.0, 3), says(one, 1.0, 4)], now=NOON)
+    assert said(store)[0] is True
+    store.add([served("t1", "r2", "r3")])
+    assert said(store)[0] is True
+    store.add_feedback([says(one, None, 6)], now=NOON)
+    assert said(store) == (None, None)
 
 
 def corrections(store: Both) -> list[str]:
@@ -322,7 +355,7 @@ def test_the_evidence_of_a_rollout_counts_the_last_word_of_each_and_nothing_that
     store.add_feedback([word("visit", value, minutes=at, **session) for at, value in enumerate((0.0, 1.0))], now=NOON)
     store.label("t1", True, who="bo", at=NOON)
     store.add_feedback([word(value=None, metric="score", minutes=1, rater="bo", source=Source.PERSON)], now=NOON)
-    (opinions,) = store.served_sessions("ro", ["u"])["u"].said.values()
+    (opinions,) = store.served_sessions("ro", ["u"])["u"].said().values()
     assert sorted((each.reward.name, each.reward.value) for each in opinions) == [
         ("bo", 1.0), ("score (person)", 0.8), ("success (person)", 1.0)
     ]  # fmt: skip

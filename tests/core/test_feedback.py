@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_what_is_not_on_its_scale_or_among_its_names_is_refused(told: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "scales", ["helpful", "helpful:5..1", "helpful:a..b", "success:0..1", "note:0..1", ":1..2", "a:1..nan"]
+    "scales", ["helpful", "helpful:5..1", "helpful:a..b", "success:0..1", "note:0..1", "score:0..5", ":1..2", "a:1..nan"]
 )
 def test_what_is_no_scale_is_refused(scales: str) -> None:
     with pytest.raises(InputError):
@@ -171,6 +172,16 @@ def test_what_is_no_scale_is_refused(scales: str) -> None:
 @pytest.mark.parametrize("tag", ["5..1", "1..", "x", "1e99..2", "--1..2", "0..0"])
 def test_a_tag_that_is_no_scale_says_nothing(tag: str) -> None:
     assert read(metric="m", value=0.5, tags={"scale": tag}).reward.value == 0.5
+
+
+@pytest.mark.parametrize("metric", ["success", "score", "stars"])
+def test_a_scale_that_somebody_says_their_number_is_on_changes_nothing(metric: str) -> None:
+    word = read(metric=metric, value=True, tags={"scale": "1..5", "page": "checkout"})
+    assert SCHEME.placed(word, "feedback").reward.value == 1.0
+    assert SCHEME.placed(word, "feedback").tags == {"page": "checkout"}
+    assert SCHEME.placed(replace(word, metric="helpful"), "feedback").tags["scale"] == "1..5"
+    said = replace(word, metric="success")
+    assert (said.reward.value, said.label) == (1.0, (True, "end-user"))
 
 
 def test_of_those_who_correct_an_answer_truth_goes_before_people_and_the_last_word_holds() -> None:

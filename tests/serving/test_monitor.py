@@ -197,7 +197,7 @@ def test_the_candidates_sessions_that_a_person_should_read_first_are_found_and_e
     lowest = desk.store.lowest("r1", "success", "canary", limit=5)
     assert [score for score, _ in lowest] == of_canary[:5]
     for score, session in lowest:
-        (said,) = session.said[session.calls[0].trace_id]
+        (said,) = session.said()[session.calls[0].trace_id]
         assert said.reward.value == score
 
 
@@ -239,6 +239,41 @@ def test_evidence_that_is_made_anew_by_its_own_rule_is_what_was_kept_when_a_reco
         rebuilt(desk.store, desk.rollout, kept).summary["metrics"]["failed_requests"]
         != kept.summary["metrics"]["failed_requests"]
     )
+
+
+@pytest.mark.parametrize("on", ["trace", "label", "session"])
+@pytest.mark.parametrize("corrected", [False, None])
+def test_what_was_said_in_time_is_evidence_though_its_rater_says_something_else_later(
+    opened: Opened, on: str, corrected: bool | None
+) -> None:
+    desk = opened(success={}, labelled={"canary": 0.0, PRODUCTION: 0.0})
+    desk.come(1)
+    (each,) = desk.store.assignments("r1")
+
+    def say(good: bool | None, seconds: int) -> None:
+        at = each.at + timedelta(seconds=seconds)
+        if on == "label":
+            desk.traces.label("s1-1", good, who="ada", at=at)
+            return
+        said = Feedback(
+            id=f"{seconds}",
+            target_kind=TargetKind.TRACE if on == "trace" else TargetKind.SESSION,
+            target="s1-1" if on == "trace" else "s1",
+            value=None if good is None else float(good),
+            source=Source.CHECK,
+            rater="ci",
+            at=at,
+        )
+        desk.store.add_feedback([said], now=at)
+
+    say(True, 5)
+    say(corrected, 90)
+    desk.look(200)
+    assert desk.store.scores("r1", "success") == {each.unit: 1.0}
+    kept = desk.store.evidence("r1")
+    assert kept is not None
+    # Whoever asks is told what is known now.
+    assert rebuilt(desk.store, desk.rollout, kept).summary["metrics"]["success"] != kept.summary["metrics"]["success"]
 
 
 def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:

@@ -2,14 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward, Source, decide, source_named, source_of
+
+_T = TypeVar("_T")
 
 SUCCESS = "success"
 """The metric that says whether work was good. The others are kept and shown, and decide nothing by themselves."""
@@ -18,7 +20,7 @@ ANSWER = "correct_answer"
 NOTE = "note"
 """The metric whose value is a text for people alone: it is no reward, so that it enters no prompt and decides nothing."""
 SCALE = "scale"
-"""The tag that says on which scale a number is: `1..5`."""
+"""The tag that says on which scale a number is, `1..5`: a project's scheme puts it on, and nobody else."""
 MOST = 1000
 """Words in one list."""
 LARGEST = 1e12
@@ -76,7 +78,7 @@ class Feedback:
     @property
     def scale(self) -> tuple[float, float]:
         """The least and the largest that the number could have been; from 0 to 1 where nothing is said of it."""
-        told = _RANGE.fullmatch(str(self.tags.get(SCALE, "")))
+        told = _RANGE.fullmatch(str(self.tags.get(SCALE, ""))) if self.metric != SUCCESS else None
         low, high = (float(told[1]), float(told[2])) if told else (0.0, 1.0)
         return (low, high) if low < high else (0.0, 1.0)
 
@@ -126,24 +128,31 @@ _NUMBER = r"-?\d{1,13}(?:\.\d{1,9})?(?:e[+-]\d{1,2})?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})", re.ASCII)
 
 
-def latest(words: Iterable[Feedback]) -> list[Feedback]:
-    """Those that count, of words that come oldest first: the last of one rater on one thing, unless it was taken back."""
-    found: dict[tuple[object, ...], Feedback] = {}
+def standing(words: Iterable[_T], key: Callable[[_T], Hashable], takes_back: Callable[[_T], bool]) -> list[_T]:
+    """Those that count, of words that come oldest first: the last with the same key, unless it takes back. The one rule, for
+    feedback, labels, rewards and evidence alike."""
+    found: dict[Hashable, _T] = {}
     for word in words:
-        found.pop(word.key, None)
-        found[word.key] = word
-    return [word for word in found.values() if not word.is_taken_back]
+        found.pop(key(word), None)
+        found[key(word)] = word
+    return [word for word in found.values() if not takes_back(word)]
 
 
-def label_word(trace_id: str, good: bool | None, who: str, at: datetime) -> Feedback:
-    """Somebody's label of a trace as a word; `None` takes back what the same one said before. Said again at the same time it is
-    the same word."""
+def latest(words: Iterable[Feedback]) -> list[Feedback]:
+    """Those that count: the last of one rater on one thing."""
+    return standing(words, lambda word: word.key, lambda word: word.is_taken_back)
+
+
+def label_word(target: str, good: bool | None, who: str, at: datetime, *, kind: TargetKind = TargetKind.TRACE) -> Feedback:
+    """Somebody's label of a trace, or of a request, as a word; `None` takes back what the same one said before. Said again at
+    the same time it is the same word."""
     source = source_of(who)
-    told = repr((trace_id, good, who, at.astimezone(UTC)))
+    of = target if kind is TargetKind.TRACE else (kind.value, target)
+    told = repr((of, good, who, at.astimezone(UTC)))
     return Feedback(
         id=f"label-{hashlib.sha256(told.encode(errors='surrogatepass')).hexdigest()[:32]}",
-        target_kind=TargetKind.TRACE,
-        target=trace_id,
+        target_kind=kind,
+        target=target,
         value=None if good is None else float(good),
         source=source,
         rater=who if source is Source.PERSON else None,
@@ -201,7 +210,7 @@ class LabelScheme:
         for metric in (*ranges, *names):
             if (
                 not _METRIC.fullmatch(metric)
-                or metric in (SUCCESS, ANSWER, "answer", NOTE)
+                or metric in (SUCCESS, ANSWER, "answer", NOTE, SCORE)
                 or (metric in ranges and metric in names)
             ):
                 raise InputError(
@@ -219,11 +228,13 @@ class LabelScheme:
         return replace(word, text=clean(word.text)) if word.text and word.metric not in self.categories else word
 
     def placed(self, word: Feedback, where: str) -> Feedback:
-        """The word, with the scale that its number is on.
+        """The word, with the scale that its number is on, and with no other: what somebody else says is one does not hold.
 
         Raises:
             InputError: It does not keep to the scheme; the sentence says what there is.
         """
+        if SCALE in word.tags:
+            word = replace(word, tags={name: value for name, value in word.tags.items() if name != SCALE})
         if word.is_taken_back:
             return word
         if (scale := self.all_scales.get(word.metric)) is not None:

@@ -530,19 +530,16 @@ class DecayWatch:
 def _in_time(session: ServedSession, until: datetime) -> ServedSession | None:
     """What of it was served, and known here, until then; `None` where nothing was."""
     calls = tuple(call for call in session.calls if call.at <= until and (call.recorded_at or call.at) <= until)
-    said = {call.trace_id: session.said.get(call.trace_id, ()) for call in calls}
-    return ServedSession(calls, said) if calls else None
+    words = {call.trace_id: session.words.get(call.trace_id, ()) for call in calls}
+    return ServedSession(calls, words) if calls else None
 
 
 def _success(metric: Metric, session: ServedSession | None, begun: datetime, window: float | None) -> float | None:
     """The mean over what was judged of a session in time, or ever, by the sources that the plan names; unknown where nothing
     was."""
     until = None if window is None else begun + timedelta(seconds=window)
-    found = [
-        value
-        for words in (session.said if session is not None else {}).values()
-        if (value := _worth(metric, [word for word in words if until is None or word.at <= until])) is not None
-    ]
+    said = session.said(until) if session is not None else {}
+    found = [value for words in said.values() if (value := _worth(metric, words)) is not None]
     return sum(found) / len(found) if found else None
 
 

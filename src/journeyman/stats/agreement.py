@@ -10,6 +10,8 @@ Floats = NDArray[np.float64]
 FEWEST = 10
 """Things judged by several below which nothing is said of their agreement."""
 _DRAWS = 2_000
+_AT_ONCE = 1_000_000
+"""Numbers drawn at once."""
 
 
 def cohens_kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
@@ -115,12 +117,18 @@ def _alphas_of_numbers(sums: Floats) -> Floats:
 def _interval(rows: Floats, agreeing: Floats, statistic: Callable[[Floats], Floats]) -> tuple[float, float]:
     """The middle 95 % of a statistic of sums over rows that are drawn anew. The second of what adds up is how far judgements
     differ, at most as much as the first."""
-    count, ordered = len(rows), rows[np.lexsort(rows.T)]
-    differing = ordered.mean(axis=0)
+    count = len(rows)
+    # Rows that are alike are drawn together: of thousands of things only a few differ.
+    distinct, times = np.unique(rows, axis=0, return_counts=True)
+    differing = times @ distinct / count
     differing[1] = differing[0]
-    chances = np.array([*[1.0] * count, *[0.5 / len(agreeing)] * len(agreeing), 0.5]) / (count + 1)
-    drawn = np.random.default_rng(count).multinomial(count, chances, size=_DRAWS)
-    found = statistic(drawn @ np.vstack([ordered, agreeing, differing]))
+    chances = np.array([*times, *[0.5 / len(agreeing)] * len(agreeing), 0.5]) / (count + 1)
+    ways, chance = np.vstack([distinct, agreeing, differing]), np.random.default_rng(count)
+    # Ratings by numbers may all differ: so many draws at once that they take some ten megabytes.
+    each = max(1, _AT_ONCE // len(ways))
+    sizes = [min(each, _DRAWS - begin) for begin in range(0, _DRAWS, each)]
+    sums = [chance.multinomial(count, chances, size=size).astype(np.float64) @ ways for size in sizes]
+    found = statistic(np.vstack(sums))
     if np.isnan(found).all():
         return -1.0, 1.0
     low, high = np.clip(np.nanquantile(found, [0.025, 0.975]), -1.0, 1.0)

@@ -1,18 +1,18 @@
 """What came of the sessions that a rollout put on its arms: the calls that were served to them, and what was said of these."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from journeyman.core.feedback import TargetKind, latest
+from journeyman.core.feedback import TargetKind, standing
 from journeyman.core.reward import RECORDER, Reward, label
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
-from journeyman.stores.traces.labels import given_rows, own_rewards, reward_of, word_of
+from journeyman.stores.traces.labels import all_given, key_of, own_rewards, reward_of, takes_back, word_of
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACES
 
 _T = TypeVar("_T")
@@ -37,13 +37,24 @@ class TraceOpinion(NamedTuple):
     reward: Reward
     at: datetime
     """When it came here, where that is known; else when it was said."""
+    key: Hashable
+    """Who says it of what: of the words with the same one the last counts."""
+    takes_back: bool = False
 
 
 class ServedSession(NamedTuple):
     calls: tuple[ServedCall, ...]
     """In the order of their time."""
-    said: Mapping[str, Sequence[TraceOpinion]]
-    """Of each of its traces, by its id, oldest first."""
+    words: Mapping[str, Sequence[TraceOpinion]]
+    """All that was ever said of each of its traces, by its id; those of one key in the order in which they were said."""
+
+    def said(self, until: datetime | None = None) -> Mapping[str, Sequence[TraceOpinion]]:
+        """What counted then of each trace, or counts now: what somebody took back or corrected later had counted."""
+        found = dict[str, Sequence[TraceOpinion]]()
+        for id, words in self.words.items():
+            known = (word for word in words if until is None or word.at <= until)
+            found[id] = standing(known, lambda word: word.key, lambda word: word.takes_back)
+        return found
 
 
 def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str]) -> dict[str, ServedSession]:
@@ -102,7 +113,7 @@ def of_candidate(
         if row.session not in known:
             unit = units.setdefault(row.session or row.id, CandidateSession(row.started_at, ServedSession((), {})))
             units[row.session or row.id] = unit._replace(
-                session=ServedSession((), {**unit.session.said, row.id: said.get(row.id, ())})
+                session=ServedSession((), {**unit.session.words, row.id: said.get(row.id, ())})
             )
     return (rows[-1].seq if rows else after), list(units.values())
 
@@ -121,27 +132,24 @@ def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str,
             if session:
                 meant[TargetKind.SESSION, session].append(id)
             if own is not None:
-                found[id].append(TraceOpinion(label(own, RECORDER), began))
+                found[id].append(TraceOpinion(label(own, RECORDER), began, RECORDER))
     for seqs in _batches(ids):
         for seq, came_with in own_rewards(connection, seqs).items():
-            found[ids[seq]] += [TraceOpinion(each, over[seq]) for each in came_with]
+            found[ids[seq]] += [TraceOpinion(each, over[seq], (RECORDER, at)) for at, each in enumerate(came_with)]
         _add_labels(connection, seqs, ids, found)
-        for seq, rows in given_rows(connection, seqs).items():
-            found[ids[seq]] += [TraceOpinion(reward_of(row), row.at) for row in rows]
+        for seq, rows in all_given(connection, seqs).items():
+            found[ids[seq]] += [TraceOpinion(reward_of(row), row.at, key_of(row), takes_back(row)) for row in rows]
     _add_words(connection, meant, found)
-    return {id: sorted(words, key=lambda word: word.at) for id, words in found.items()}
+    return found
 
 
 def _add_labels(
     connection: sa.Connection, some: Sequence[int], ids: Mapping[int, str], found: Mapping[str, list[TraceOpinion]]
 ) -> None:
     rows = sa.select(TRACE_LABELS).where(TRACE_LABELS.c.trace.in_(some)).order_by(TRACE_LABELS.c.at, TRACE_LABELS.c.seq)
-    latest: dict[tuple[int, str], tuple[bool | None, datetime]] = {}
     for row in connection.execute(rows):
-        latest[row.trace, row.who] = (row.good, row.at)
-    for (seq, who), (good, at) in latest.items():
-        if good is not None:
-            found[ids[seq]].append(TraceOpinion(label(good, who), at))
+        says = label(bool(row.good), row.who)
+        found[ids[row.trace]].append(TraceOpinion(says, row.at, ("label", row.who), row.good is None))
 
 
 def _add_words(
@@ -151,11 +159,11 @@ def _add_words(
     for kind in (TargetKind.TASK, TargetKind.SESSION):
         for some in _batches([target for each, target in meant if each == kind]):
             rows = sa.select(FEEDBACK).where(FEEDBACK.c.target_kind == kind.value, FEEDBACK.c.target.in_(some))
-            said = [(word_of(row), row.received_at) for row in connection.execute(rows.order_by(FEEDBACK.c.at, FEEDBACK.c.seq))]
-            received = {word.id: at for word, at in said}
-            for word in latest(word for word, _ in said):
+            for row in connection.execute(rows.order_by(FEEDBACK.c.at, FEEDBACK.c.seq)):
+                word = word_of(row)
+                said = TraceOpinion(word.reward, row.received_at, word.key, word.is_taken_back)
                 for id in meant[kind, word.target]:
-                    found[id].append(TraceOpinion(word.reward, received[word.id]))
+                    found[id].append(said)
 
 
 def _batches(ids: Iterable[_T]) -> Iterable[list[_T]]:

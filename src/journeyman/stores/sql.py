@@ -164,7 +164,7 @@ class SqlTraces(FeedbackStore):
 
     def rebuild(self) -> int:
         with self._turn() as connection:
-            return writing.rebuild_from_spans(connection, _now())
+            return writing.rebuild_from_spans(connection, self._clock())
 
     def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime, probability: float | None = None) -> None:
         if source_of(who) is Source.LABELER:
@@ -174,8 +174,12 @@ class SqlTraces(FeedbackStore):
                 opinions.add_label(connection, trace_id, said)
             return
         with self._turn() as connection:
-            opinions.known(connection, trace_id)
-            say(connection, [label_word(trace_id, good, who, at)], _now())
+            seq, words = opinions.known(connection, trace_id), [label_word(trace_id, good, who, at)]
+            if good is None and words[0].source is Source.PERSON:
+                # What the same person said of requests of the trace is their label, too.
+                mine = opinions.standing_labels(connection, seq, who)
+                words += [label_word(each.target, None, who, at, kind=each.target_kind) for each in mine]
+            say(connection, words, self._clock())
 
     def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
         with self._turn() as connection:

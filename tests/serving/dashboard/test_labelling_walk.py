@@ -155,7 +155,7 @@ def finds_it_in_a_set_of_rows_and_in_the_evidence(store: Path, out: Path) -> Non
     ]  # fmt: skip
     assert "ask the desk" not in out.read_text()
     with open_rollouts(store) as rollouts:
-        said = rollouts.served_sessions("ro", ["t000"])["t000"].said["t000"]
+        said = rollouts.served_sessions("ro", ["t000"])["t000"].said()["t000"]
     assert {(each.reward.name, each.reward.value) for each in said if each.reward.told_by is Source.PERSON} == {
         (WHO, 0.0), ("Bo", 1.0), ("score (person)", 0.25), ("correct_answer (person)", None)
     }  # fmt: skip

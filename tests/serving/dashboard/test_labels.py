@@ -1,5 +1,6 @@
 """What a person says on a page is kept, can be taken back, and cannot be said by another site."""
 
+import html
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -188,6 +189,28 @@ def test_a_script_gets_what_was_said_and_a_way_back(store: TraceStore, rated: Vi
     assert 'id="undo"' not in fragment
 
 
+def test_what_was_said_of_a_request_is_taken_back_of_the_request(store: TraceStore, rated: Visitor) -> None:
+    store.add([replace(booking(), id="t2", source="gateway")])
+    request: dict[str, Any] = {
+        "target_kind": TargetKind.REQUEST,
+        "target": "t2",
+        "source": Source.PERSON,
+        "rater": WHO,
+        "at": NOON,
+    }
+    store.add_feedback(
+        [Feedback(id="n", metric="note", text="ask", **request), Feedback(id="g", value=1.0, **request)], now=NOON
+    )
+    form = forms(rated.read("/traces/t2"))["note"]
+    assert "Note taken back" in rated.send("/labels", fragment=True, **form, undo="last")[1]
+    asked = {name: value for name, value in form.items() if name != "metric"}
+    assert "Label taken back" in rated.send("/labels", fragment=True, **asked, undo="last")[1]
+    assert store.feedback_of([(TargetKind.REQUEST, "t2"), (TargetKind.TRACE, "t2")]) == []
+    line = store.line("t2")
+    assert line is not None
+    assert line.label is None
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [
@@ -260,6 +283,21 @@ def test_what_raters_write_is_text_on_every_page(store: TraceStore, guard: Guard
         assert "<script>alert" not in page
         assert "\u202e" not in page
         assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_field_holds_what_was_said_with_the_marks_of_its_writing(store: TraceStore, guard: Guard) -> None:
+    hebrew, topic = "\u200f\u05d1\u05e9\u05e2\u05d4 7\u200f <b>&", "\u200f\u05d4\u05d7\u05d6\u05e8"
+    store.add([replace(booking(), output=hebrew)])
+    rated = visitor(store, guard, labels=LabelRules(scheme=LabelScheme(categories={"topic": (topic, "b")})))
+    given = {"correct_answer": hebrew, "note": hebrew, "topic": topic}
+    for metric, value in given.items():
+        assert rated.send("/labels", **forms(rated.read("/traces/t1"))[metric], value=value)[0] == 303
+    page = rated.read("/traces/t1")
+    fields = re.findall(r'<textarea[^>]*name="value"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    asked = [*fields, *re.findall(r'data-answered="([^"]*)"', page), *re.findall(r'<option value="([^"]+)" selected', page)]
+    assert [html.unescape(each) for each in asked] == [hebrew, hebrew, hebrew, topic]
+    assert "\u200f" not in page
+    assert "[U+200F]" in page
 
 
 def test_what_must_not_be_kept_is_taken_out_of_what_is_written(store: TraceStore, guard: Guard) -> None:

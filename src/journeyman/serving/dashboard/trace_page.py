@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -324,6 +325,15 @@ def answer_of(trace: Trace) -> str:
     return "" if is_length(text) else text
 
 
+_MARKS = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def field_value(text: str) -> Markup:
+    """A text for a field, which gives back what it holds: marks of direction are in it, though none stands in the page's own
+    text. What no field can hold is written out, as elsewhere."""
+    return Markup(visible(_MARKS.sub(lambda found: f"&#x{ord(found[0]):X};", str(escape(text)))))  # noqa: S704 - escaped
+
+
 # Its page, and what a person says of it.
 
 STEPS = 200
@@ -378,10 +388,7 @@ class TracePage:
         """What was said of a trace, and what whoever looks said themselves."""
         line, labels = self._store.line(trace.id), self._store.labels(trace.id)
         good, by = (line.label, line.labelled_by) if line is not None else (None, None)
-        # Elsewhere the ids of calls are their recorder's, and may be in other traces, too.
-        requests = {trace.id, *(call.id for call in trace.calls if call.id)} if trace.source == "gateway" else ()
-        targets = [(TargetKind.TRACE, trace.id), *((TargetKind.REQUEST, each) for each in requests)]
-        words = self._store.feedback_of(targets)
+        words = self._store.feedback_of(_targets(trace))
         found = opinions(labels, words, rater=rater, holds=by)
         people = [each for each in found if each.good is not None and each.source is Source.PERSON]
         own = {each.metric: each for each in words if each.source is Source.PERSON and each.rater == rater}
@@ -397,6 +404,9 @@ class TracePage:
             "scales": self._rules.scheme.all_scales,
             "categories": self._rules.scheme.categories,
             "correction": correction(trace),
+            "field_value": field_value,
+            # To be mended, where all of it stands on the page.
+            "answered": text if len(text := answer_of(trace)) <= CHARACTERS else "",
         }
 
     def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
@@ -453,16 +463,19 @@ class TracePage:
 
     def _tell(self, id: str, rater: str, metric: str, fields: Mapping[str, str]) -> tuple[str, str | None]:
         """Any other word: what was done, and what would undo it."""
-        if self._store.line(id) is None:
+        trace = self._store.get(id)
+        if trace is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, GONE)
         scheme = self._rules.scheme
         if metric not in (known := (ANSWER, NOTE, *scheme.all_scales, *scheme.categories)):
             raise InputError(f"metric: {metric[:40]!r} is none of {', '.join(known)}")
-        now, target = datetime.now(UTC), (TargetKind.TRACE, id)
-        mine = (Source.PERSON, rater, metric)
-        history = [
-            each for each in self._store.feedback_of([target], whole=True) if (each.source, each.rater, each.metric) == mine
-        ]
+        now, mine = datetime.now(UTC), (Source.PERSON, rater, metric)
+        said = self._store.feedback_of(_targets(trace), whole=True)
+        history = [each for each in said if (each.source, each.rater, each.metric) == mine]
+        # The page shows the last that stands; that one is changed, or else what was taken back last.
+        last = (latest(history) or history)[-1:]
+        about = [(each.target_kind, each.target) for each in last] or [(TargetKind.TRACE, id)]
+        history = [each for each in history if (each.target_kind, each.target) in about]
         if "undo" in fields:
             word = _before([None if each.is_taken_back else each for each in history])
             given: dict[str, object] = {"clear": True}
@@ -470,7 +483,8 @@ class TracePage:
                 given = {"value": word.value, "text": word.text, "tags": dict(word.tags)}
         else:
             given = _given(fields, metric, numbers=scheme.all_scales.keys(), stands=bool(latest(history)))
-        told = {**given, "trace": id, "metric": metric}
+        ((kind, target),) = about
+        told = {**given, kind.value: target, "metric": metric}
         word = read_feedback(told, metric.replace("_", " "), id=uuid4().hex, now=now, source=Source.PERSON, rater=rater)
         word = scheme.cleaned(scheme.placed(word, metric), self._rules.clean)
         self._store.add_feedback([word], now=now)
@@ -489,6 +503,13 @@ class TracePage:
         else:
             response.delete_cookie(RATER, path="/", httponly=True, samesite="strict")
         return response
+
+
+def _targets(trace: Trace) -> list[tuple[TargetKind, str]]:
+    """What is spoken of where a trace is: itself, and the requests in it."""
+    # Elsewhere the ids of calls are their recorder's, and may be in other traces, too.
+    requests = {trace.id, *(call.id for call in trace.calls if call.id)} if trace.source == "gateway" else ()
+    return [(TargetKind.TRACE, trace.id), *((TargetKind.REQUEST, each) for each in requests)]
 
 
 def _before(history: Sequence[Any]) -> Any:

@@ -7,13 +7,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
-from journeyman.core.feedback import NOTE, Feedback, TargetKind
+from journeyman.core.feedback import NOTE, SUCCESS, Feedback, TargetKind, latest, standing
 from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
 from journeyman.stores.traces.base import RECORDER, Label
-from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.tables import PARTS, TRACE_CALLS, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 Row = sa.Row[Any]
 
@@ -70,7 +70,7 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
     """Add what was said of traces to their labels and rewards, unless it is there, and weigh anew. What a label has no room for
     stands among the rewards, and counts for nothing there. A note stands in neither: what stands there may enter a prompt."""
     labels, rewards = dict[object, dict[str, object]](), dict[object, dict[str, object]]()
-    touched = set[int]()
+    touched, labelled = set[int](), set[int]()
     for seq, word in words:
         if word.metric == NOTE:
             continue
@@ -78,6 +78,8 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
         reward, label, told = word.reward, word.label, {"trace": seq, "at": utc(word.at)}
         row: dict[str, object]
         if label is not None:
+            labelled.add(seq)
+        if label is not None and not word.is_taken_back:
             row = {**told, "good": label[0], "who": label[1], "probability": None}
             labels[tuple(row.values())] = row
         by = f"{FEEDBACK_OF}{f' of {word.rater}' if word.rater else ''} ({word.source})"
@@ -90,8 +92,53 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
                 continue
         rewards[tuple(row.values())] = row
     added = _add(connection, TRACE_LABELS, list(labels.values())) + _add(connection, TRACE_REWARDS, list(rewards.values()))
-    if added:
+    if _take_back(connection, labelled) or added:
         weigh(connection, touched)
+
+
+def _take_back(connection: sa.Connection, traces: Collection[int]) -> bool:
+    """Have the label of each moment at which somebody took a word back say what of the same name still stood then; whether
+    that was new. A name may stand for many, and for what was said of many requests. Words may come in any order."""
+    wanted: dict[tuple[int, str, datetime], bool | None] = {}
+    for (seq, who), said in _label_words(connection, traces).items():
+        for at in {word.at for word in said if word.is_taken_back}:
+            left = [word.label for word in latest(word for word in said if word.at <= at)]
+            wanted[seq, who, at] = left[-1][0] if left and left[-1] else None
+    changed = False
+    for (seq, who, at), good in wanted.items():
+        same = _equal(TRACE_LABELS, {"trace": seq, "who": who, "at": at})
+        if list(connection.scalars(sa.select(TRACE_LABELS.c.good).where(*same))) != [good]:
+            connection.execute(sa.delete(TRACE_LABELS).where(*same))
+            connection.execute(sa.insert(TRACE_LABELS).values(trace=seq, who=who, at=at, good=good))
+            changed = True
+    return changed
+
+
+def standing_labels(connection: sa.Connection, seq: int, who: str) -> list[Feedback]:
+    """What of a name still stands of a trace, and of requests in it."""
+    return latest(_label_words(connection, [seq]).get((seq, who), ()))
+
+
+def _label_words(connection: sa.Connection, traces: Collection[int]) -> dict[tuple[int, str], list[Feedback]]:
+    """All that was ever said of traces, and of requests in them, that is a label: by trace and name, oldest first."""
+    if not traces:
+        return {}
+    of_kind, target = FEEDBACK.c.target_kind, FEEDBACK.c.target
+    requested = of_kind == TargetKind.REQUEST.value
+    of_trace = sa.or_(of_kind == TargetKind.TRACE.value, sa.and_(requested, TRACES.c.source == "gateway"))
+    rows = list[Row]()
+    for seq, meant in (
+        (TRACES.c.seq, sa.and_(target == TRACES.c.id, of_trace)),
+        (TRACE_CALLS.c.trace, sa.and_(target == TRACE_CALLS.c.call_id, requested)),
+    ):
+        asked = sa.select(FEEDBACK, seq.label("trace")).join(seq.table, meant)
+        rows += connection.execute(asked.where(seq.in_(traces), FEEDBACK.c.metric == SUCCESS))
+    found: dict[tuple[int, str], list[Feedback]] = {}
+    for row in sorted(rows, key=lambda row: (row.at, row.seq)):
+        word = word_of(row)
+        if word.label is not None:
+            found.setdefault((row.trace, word.label[1]), []).append(word)
+    return found
 
 
 def _was_graded(connection: sa.Connection, row: Mapping[str, object], coming: Iterable[Mapping[str, object]]) -> bool:
@@ -170,17 +217,23 @@ def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[
 def given_rows(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Row]]:
     """The rows of rewards that hold: of one name the latest, and of what several people say of one metric the latest of each,
     unless it was taken back."""
-    table, found = TRACE_REWARDS, dict[int, dict[tuple[str, str], Row]]()
-    rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
-    for row in rows:
-        latest = found.setdefault(row.trace, {})
-        key = row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
-        latest.pop(key, None)
-        latest[key] = row
-    return {seq: [row for row in latest.values() if not _takes_back(row)] for seq, latest in found.items()}
+    return {seq: standing(rows, key_of, takes_back) for seq, rows in all_given(connection, traces).items()}
 
 
-def _takes_back(row: Row) -> bool:
+def all_given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Row]]:
+    """The rows of all rewards that traces were ever given, oldest first."""
+    table, found = TRACE_REWARDS, dict[int, list[Row]]()
+    for row in connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq)):
+        found.setdefault(row.trace, []).append(row)
+    return found
+
+
+def key_of(row: Row) -> tuple[str, str]:
+    """Of the rewards of a trace with the same one the last counts."""
+    return row.name, row.by if row.by.startswith(FEEDBACK_OF) else ""
+
+
+def takes_back(row: Row) -> bool:
     """Whoever says something says a number or a text."""
     return bool(row.by.startswith(FEEDBACK_OF) and row.value is None and not row.evidence)
 
@@ -201,17 +254,13 @@ def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, lis
 
 def _in_force(own: bool | None, said: Iterable[tuple[str, bool | None]]) -> tuple[bool | None, str | None]:
     """The label that holds, and whose it is: by the order of `Source`, and of all people the latest word not taken back."""
-    latest: dict[str, bool] = {} if own is None else {RECORDER: own}
-    for who, good in said:
-        latest.pop(who, None)
-        if good is not None:
-            latest[who] = good
-    if not latest:
+    left = dict(standing([(RECORDER, own), *said], lambda word: word[0], lambda word: word[1] is None))
+    if not left:
         return None, None
     order = list(Source)
     # The last of those that stand first.
-    who = min(reversed(latest), key=lambda who: order.index(source_of(who)))
-    return latest[who], who
+    who = min(reversed(left), key=lambda who: order.index(source_of(who)))
+    return left[who], who
 
 
 def own_rewards(connection: sa.Connection, traces: Collection[int]) -> dict[int, Sequence[Reward]]:

@@ -258,7 +258,7 @@ def statistics(database: Database, query: Query) -> Statistics:
     )
 
 
-_STEPS = tuple(timedelta(minutes=minutes) // timedelta(microseconds=1) for minutes in (1, 5, 15, 60, 360))
+_STEPS = tuple(timedelta(minutes=minutes) // timedelta(microseconds=1) for minutes in (1, 5, 15, 60))
 MOST_STEPS = 120
 """Of less than a day, that can be told apart in a chart."""
 
@@ -282,15 +282,23 @@ MOST_CANDIDATES = 20
 """Of which the statistics are counted: those that most traces were served."""
 
 
-def _by_candidate(found: Columns) -> Iterator[StatisticsGroup]:
-    """A trace may have been served several: a route and a playbook."""
+def _by_candidate(found: Columns) -> list[StatisticsGroup]:
+    """A trace may have been served several, a route and a playbook: it stands once for each."""
     names, served = found.names["candidate_id"], found.candidates
     counts = np.bincount(served["candidate_id"], minlength=len(names))
-    for at in np.argsort(-counts, kind="stable")[:MOST_CANDIDATES]:
-        if counts[at] and names[at] is not None:
-            of = _only(found, np.isin(found.traces["seq"], served["trace"][served["candidate_id"] == at]))
-            of_call = np.searchsorted(of.traces["seq"], of.models["trace"])
-            yield from _groups([str(names[at])], np.zeros(len(of.traces["seq"]), np.int64), of, of_call)
+    most = [at for at in np.argsort(-counts, kind="stable")[:MOST_CANDIDATES] if counts[at] and names[at] is not None]
+    place = np.full(len(names), -1)
+    place[most] = range(len(most))
+    code = place[served["candidate_id"]]
+    # One candidate may stand twice with a trace.
+    trace, code = np.divmod(np.unique((served["trace"] * len(names) + code)[code >= 0]), len(names) or 1)
+    begin, end = (np.searchsorted(found.models["trace"], trace, side=side) for side in ("left", "right"))
+    of_call = np.repeat(np.arange(len(trace)), end - begin)
+    # The rows of each pair one after another: a call's place among them, and where those of its trace begin.
+    calls = np.arange(len(of_call)) + np.repeat(begin - np.cumsum(end - begin) + end - begin, end - begin)
+    traces = only(found.traces, np.searchsorted(found.traces["seq"], trace))
+    pairs = replace(found, traces=traces, models=only(found.models, calls))
+    return _groups([str(names[at]) for at in most], code, pairs, of_call)
 
 
 def _most_first(groups: Iterable[StatisticsGroup]) -> tuple[StatisticsGroup, ...]:

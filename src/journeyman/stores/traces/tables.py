@@ -5,7 +5,8 @@ traces ─┬─ trace_parts        what a trace is, in pieces: the header, then
         ├─ trace_models, trace_tools, trace_candidates        what filters and statistics ask for
         ├─ trace_calls        which trace a request of the gateway is in
         ├─ trace_responses        whose calls are whose: the same one reported twice counts once
-        ├─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, never changed
+        ├─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, and changed only
+  │                         where a word that came late changes what one taken back had left standing
         └─ trace_digests        all that statistics add up, a block of traces a row
 span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
 part_words, content_words        the index of the full-text search; see `words`

@@ -56,8 +56,7 @@ function write(selector) {
   if (!field) return;
   fold.open = true;
   // What was answered is there to be mended, where all of it stands on the page.
-  const last = all(".talk .said.assistant > .long").at(-1);
-  if (field.id === "say-answer" && !field.value && last && !$("a.more", last)) field.value = $("pre", last).textContent;
+  if (field.id === "say-answer" && !field.value) field.value = field.dataset.answered;
   field.focus();
   field.scrollIntoView({ block: "center" });
 }
