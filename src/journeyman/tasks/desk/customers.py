@@ -4,9 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
-
-import openai
+from typing import TYPE_CHECKING, Any, Self
 
 from journeyman.core.errors import ModelError
 from journeyman.core.messages import ToolUse
@@ -14,6 +12,9 @@ from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Split, Task
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import DATES, SHOPS, Order, compare
+
+if TYPE_CHECKING:
+    import openai
 
 FIELDS = ("sku", "amount", "city", "date", "price", "rush")
 SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in FIELDS}}
@@ -49,7 +50,7 @@ Answers = Callable[[Task, str, Mapping[str, Any]], str]
 # One order.
 
 
-def whole(client: openai.OpenAI, **request: Any) -> ToolUse | None:
+def whole(client: "openai.OpenAI", **request: Any) -> ToolUse | None:
     """Ask for an answer in one piece; `None` where it calls no tool."""
     message = client.chat.completions.create(**request).choices[0].message
     use: Any = message.tool_calls[0] if message.tool_calls else None
@@ -67,12 +68,15 @@ class Visit:
 
 
 @contextmanager
-def connect(base_url: str) -> Iterator[openai.OpenAI]:
+def connect(base_url: str) -> Iterator["openai.OpenAI"]:
     """A stock client, of which nothing but the base URL is another.
 
     Raises:
         ModelError: In the block, what comes back is an error, or nothing.
     """
+    # Whoever looks at the help needs none.
+    import openai
+
     try:
         with openai.OpenAI(base_url=base_url, api_key="none") as client:
             yield client
@@ -81,7 +85,7 @@ def connect(base_url: str) -> Iterator[openai.OpenAI]:
 
 
 def chat(
-    client: openai.OpenAI,
+    client: "openai.OpenAI",
     visit: Visit,
     *,
     answers: Answers = answer_of,
