@@ -210,7 +210,9 @@ async def test_a_session_is_on_one_arm_and_its_record_says_which_until_it_is_rol
         served = store.served_sessions(rollout["id"], list(arms))
         assert [len(each.calls) for each in served.values()] == [2] * 20
         # Nobody judged it at first; what turned out later is on record.
-        words = [word.reward for each in served.values() for said in each.said().values() for word in said if word.reward.weight]
+        words = [
+            word.reward for each in served.values() for said in each.said().values() for word in said if word.reward.weight
+        ]
         assert [(word.told_by, word.value) for word in words] == [("ground truth", 0.0)]
 
         # A goal without a session is one by its words, and all are served as before once it is rolled back.

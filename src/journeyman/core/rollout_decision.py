@@ -380,8 +380,10 @@ def _of(seen: Observed, metric: Metric) -> ArmEvidence | None:
 
 
 def _said(metric: Metric, found: ArmEvidence | None) -> str:
-    if found is None:
+    if found is None or not (found.canary or found.production):
         return f"nothing is known of {metric.name}"
+    if not (found.canary and found.production):
+        return f"nothing is known of {metric.name} on {'production' if found.canary else 'the canary'}"
     interval = f"from {_points(found.low)} to {_points(found.high)} whenever one looks"
     return f"{metric.name} {_estimate(found)} points, {interval}"
 

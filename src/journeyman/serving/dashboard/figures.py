@@ -74,7 +74,8 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
     steps = _steps([group for group in groups if group.name != NO_DAY], every)
     if not steps:
         return []
-    of = f"by {_CALLED[every]}" if every in _CALLED else f"every {every // _MINUTE} minutes"
+    of = f"every {every.seconds} seconds" if every < _MINUTE else f"every {every // _MINUTE} minutes"
+    of = f"by {_CALLED[every]}" if every in _CALLED else of
 
     def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
         return tuple(_point(begin, group, value, write, more, (typed, query, every)) for begin, group in steps)
@@ -110,12 +111,16 @@ _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _named(begin: datetime, every: timedelta) -> str:
-    return f"{begin:%Y-%m-%d}" if every == DAY else f"{begin:%Y-%m-%d %H:%M}"
+    return f"{begin:%Y-%m-%d}" if every == DAY else f"{begin:%Y-%m-%d} {_clock(begin, every)}"
 
 
 def _step_label(number: float, *, every: timedelta) -> str:
     begin = _ORIGIN + int(number) * every
-    return f"{begin:%b %-d}" if every == DAY else f"{begin:%H:%M}"
+    return f"{begin:%b %-d}" if every == DAY else _clock(begin, every)
+
+
+def _clock(begin: datetime, every: timedelta) -> str:
+    return f"{begin:%H:%M:%S}" if every < _MINUTE else f"{begin:%H:%M}"
 
 
 def _steps(groups: Sequence[StatisticsGroup], every: timedelta) -> list[tuple[datetime, StatisticsGroup | None]]:
@@ -158,6 +163,6 @@ def of_step(name: str, query: Query, every: timedelta = DAY) -> dict[str, str]:
     if begin <= datetime.max.replace(tzinfo=UTC) - every:
         end = begin + every
         before = query.until is not None and query.until < end
-        whole = end.date().isoformat() if every == DAY else end.isoformat(timespec="minutes")[:16]
+        whole = end.date().isoformat() if every == DAY else f"{end:%Y-%m-%d}T{_clock(end, every)}"
         found["until"] = query.until.astimezone(UTC).isoformat() if query.until is not None and before else whole
     return found

@@ -41,7 +41,9 @@ class MetricRow:
 
     name: str
     limit: float | None
-    """The loss that is tolerated."""
+    """The loss that is tolerated: below it is harm."""
+    margin: float | None
+    """The loss with which it still counts as not worse."""
     canary: int
     production: int
     difference: float
@@ -58,7 +60,7 @@ class MetricRow:
             return "harm"
         if self.low >= 0:
             return "better"
-        if self.low >= -(self.limit or 0.0):
+        if self.low >= -(self.margin or 0.0):
             return "holds"
         return "cannot be said yet"
 
@@ -195,7 +197,8 @@ def _known(each: Mapping[str, Any]) -> bool:
 def metric_rows(rollout: Rollout, last: EvidenceRecord | None) -> list[MetricRow]:
     """The primary metric first, then what it must not harm; those that are known."""
     plan = rollout.plan
-    limits = {plan.primary.name: plan.primary.margin, **{each.name: each.tolerance for each in plan.guardrails}}
+    limits = {each.name: each.tolerance for each in (plan.primary, *plan.guardrails)}
+    margins = {**limits, plan.primary.name: plan.primary.margin}
     found = [(metric, each) for metric, each in _metrics(last) if _known(each)]
     found.sort(key=lambda each: each[0] != plan.primary.name)
     ends = [(each["low"], each["difference"], each["high"]) for _, each in found]
@@ -204,6 +207,7 @@ def metric_rows(rollout: Rollout, last: EvidenceRecord | None) -> list[MetricRow
         MetricRow(
             name=metric,
             limit=limits.get(metric),
+            margin=margins.get(metric),
             canary=each["canary"],
             production=each["production"],
             difference=each["difference"],
@@ -254,7 +258,7 @@ def band(rollout: Rollout, looks: Sequence[EvidenceRecord]) -> Chart | None:
         points.append(ChartPoint(x=x, y=each["difference"], low=each["low"], high=each["high"], says=says))
     if len(points) < 2:
         return None
-    limit = (ChartRule(at=-primary.margin, name="limit of harm"),) if primary.margin else ()
+    limit = (ChartRule(at=-primary.margin, name="not worse"),) if primary.margin else ()
     return Chart(
         title=f"Gain in {primary.name}, points, by sessions",
         says=points[-1].says,
@@ -262,7 +266,7 @@ def band(rollout: Rollout, looks: Sequence[EvidenceRecord]) -> Chart | None:
         label=_points,
         x_label="{:.0f}".format,
         rules=(ChartRule(at=0.0, name="no difference", style="zero"), *limit),
-        note="This band holds at every moment: look as often as you like. Dotted: the limit of harm.",
+        note="This band holds at every moment: look as often as you like. Dotted: above it, it is not worse.",
     )
 
 

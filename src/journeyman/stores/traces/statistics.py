@@ -258,7 +258,7 @@ def statistics(database: Database, query: Query) -> Statistics:
     )
 
 
-_STEPS = tuple(timedelta(minutes=minutes) // timedelta(microseconds=1) for minutes in (1, 5, 15, 60))
+_STEPS = tuple(seconds * 1_000_000 for seconds in (10, 60, 300, 900, 3600))
 MOST_STEPS = 120
 """Of less than a day, that can be told apart in a chart."""
 
@@ -274,7 +274,8 @@ def _step(at: Column) -> int:
 def _in_steps(found: Columns, every: int) -> Iterator[StatisticsGroup]:
     timed = _only(found, found.traces["at"] > 0)
     steps, step = np.unique(timed.traces["at"] // every, return_inverse=True)
-    names = [f"{moment(int(at) * every):%Y-%m-%dT%H:%M}" for at in steps]
+    form = "%Y-%m-%dT%H:%M:%S" if every < _STEPS[1] else "%Y-%m-%dT%H:%M"
+    names = [f"{moment(int(at) * every):{form}}" for at in steps]
     yield from _groups(names, step, timed, np.searchsorted(timed.traces["seq"], timed.models["trace"]))
 
 

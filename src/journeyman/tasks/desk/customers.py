@@ -96,7 +96,7 @@ def chat(
     """One order over chat completions; whether the API took it.
 
     Args:
-        answered: Is told the id of the last answer, by which something can be said of it.
+        answered: Is told the id of the last request, by which something can be said of it to a gateway that gave it one.
     """
     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": visit.task.question}]
     told: Any = {"model": model, "tools": FUNCTIONS, "user": visit.customer, "extra_headers": visit.labels}
@@ -107,7 +107,9 @@ def chat(
     call = {"id": use.id, "type": "function", "function": {"name": use.tool, "arguments": use.arguments}}
     messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
     messages += [{"role": "tool", "tool_call_id": use.id, "content": result}]
-    answered(client.chat.completions.create(messages=messages, **told).id)
+    last = client.chat.completions.with_raw_response.create(messages=messages, **told)
+    if (request := last.headers.get("x-journeyman-request-id")) is not None:
+        answered(request)
     return is_taken(result)
 
 
