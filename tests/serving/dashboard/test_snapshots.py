@@ -38,7 +38,11 @@ MOST = 0.001
 _COLOUR = 48
 """So far apart two shades of one channel are told from each other: what is kept has few colours."""
 # Ids with chance in them, what is counted at a time, and letters of whatever machine this is.
-STYLE = '* { font-family: "DejaVu Sans" !important; caret-color: transparent !important } .id { display: none } .note { visibility: hidden }'
+STYLE = """
+* { font-family: "DejaVu Sans" !important; caret-color: transparent !important }
+.id { display: none }
+.note { visibility: hidden }
+"""
 
 pytestmark = [
     pytest.mark.browser,
