@@ -4,14 +4,13 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import click
 
 from journeyman.cli.console import minute, rows_table, say
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import answering, emit, json_option, person, read_store_url
-from journeyman.core.alert import ANYTHING, Alert, AlertRule, Measurement, Silence, acknowledged
+from journeyman.core.alert import ANYTHING, Alert, AlertRule, Measurement, Silence
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -157,10 +156,7 @@ def ack(*, alert: str, who: str | None, store: str | None, quiet: bool) -> dict[
       journeyman alerts ack 3f2a
     """
     with _opened(store) as kept:
-        found = _named(kept.firing(), alert)
-        seen = acknowledged(found, person(who), datetime.now(UTC))
-        if not kept.add([seen]):
-            raise InputError(f"{found.name} changed meanwhile; look again: journeyman alerts list")
+        seen = kept.acknowledge(_named(kept.firing(), alert), person(who), datetime.now(UTC))
     if not quiet:
         say(f"{seen.name}: {seen.acknowledged_by} sees to it")
     return {"done": True, "alert": seen.as_json()}
@@ -199,15 +195,15 @@ def silence(  # noqa: PLR0913 - a parameter an option
     if rule != ANYTHING and rule not in names:
         raise InputError(f"there is no rule {rule!r}; there are {', '.join(names)}")
     try:
-        until = (now := datetime.now(UTC)) + settings.duration(span)
+        length = settings.duration(span)
     except ValueError as error:
         raise InputError(f"--for {span} {error}") from None
-    made = Silence(id=uuid4().hex[:12], rule=rule, about=about, until=until, who=person(who), why=reason, at=now)
+    made = Silence.begun(rule, about, length, (person(who), reason), datetime.now(UTC))
     # One that is said before anything was recorded holds, too.
     with _opened(store, make=True) as kept:
         kept.silence(made)
     if not quiet:
-        say(f"silenced until {minute(until)} ({made.id})")
+        say(f"silenced until {minute(made.until)} ({made.id})")
     return {"done": True, "silence": made.as_json()}
 
 

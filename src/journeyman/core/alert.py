@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 from journeyman.core.errors import InputError
 
@@ -144,6 +145,16 @@ class Silence:
             raise InputError("a silence needs a reason: say why in one sentence, as it is kept")
         if not self.lifted_by and self.until <= self.at:
             raise InputError("a silence ends after it begins")
+
+    @classmethod
+    def begun(cls, rule: str, about: str, length: timedelta, by: tuple[str, str], now: datetime) -> "Silence":
+        """One that begins now.
+
+        Args:
+            by: Who says so, and why.
+        """
+        who, why = by
+        return cls(id=uuid4().hex[:12], rule=rule, about=about, until=now + length, who=who, why=why, at=now)
 
     def covers(self, rule: str, subject: str, slot: str, now: datetime) -> bool:
         about = self.about == ANYTHING or self.about in (subject, slot)

@@ -6,6 +6,7 @@ The state is read off the interval alone, so a sentence cannot contradict its nu
 said but why.
 """
 
+import operator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -59,11 +60,12 @@ class ComparisonVerdict:
     def state(self) -> ComparisonState:
         if self.withheld or self.low is None or self.high is None or self.gain is None:
             return ComparisonState.CANNOT_BE_SAID
-        if self.low > 0 or (self.ends_excluded and self.low == 0):
+        above = operator.ge if self.ends_excluded else operator.gt
+        if above(self.low, 0):
             return ComparisonState.BETTER
-        if self.high < 0 or (self.ends_excluded and self.high == 0):
+        if above(0, self.high):
             return ComparisonState.WORSE
-        if self.harm is not None and (self.low > -self.harm or (self.ends_excluded and self.low == -self.harm)):
+        if self.harm is not None and above(self.low, -self.harm):
             return ComparisonState.NOT_WORSE
         return ComparisonState.NOT_YET
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from journeyman.core.alert import Alert, AlertChange, AlertState, Severity, Silence
+from journeyman.core.alert import Alert, AlertChange, AlertState, Severity, Silence, acknowledged
 from journeyman.core.errors import InputError
 from journeyman.io.retry import RetryPolicy
 from journeyman.stores.assignments import LeaseStore
@@ -96,12 +96,22 @@ class AlertStore(LeaseStore):
 
     def firing(self) -> Sequence[Alert]:
         """What fires now, oldest first."""
-        found = [each for each in self.latest().values() if each.state is AlertState.FIRING]
-        return sorted(found, key=lambda each: each.fired_at or each.at)
+        return firing_of(self.latest().values())
 
     def pending(self) -> Sequence[Alert]:
         """What is bad, and not yet for long enough."""
-        return [each for each in self.latest().values() if each.state is AlertState.PENDING]
+        return pending_of(self.latest().values())
+
+    def acknowledge(self, alert: Alert, who: str, now: datetime) -> Alert:
+        """Keep that somebody sees to it.
+
+        Raises:
+            InputError: It does not fire, or is not any more as it was looked at.
+        """
+        seen = acknowledged(alert, who, now)
+        if not self.add([seen]):
+            raise InputError(f"{alert.name} changed meanwhile; look again: journeyman alerts list")
+        return seen
 
     def history(self, *, limit: int = 100, rule: str | None = None, fingerprint: str | None = None) -> Sequence[Alert]:
         """Changes, newest first."""
@@ -235,6 +245,16 @@ class AlertStore(LeaseStore):
         with self._database.write() as connection:
             gone = connection.execute(sa.delete(table).where(table.c.at < quarter)).rowcount
             return int(gone + connection.execute(sa.delete(table).where(table.c.at < week, ~table.c.seq.in_(kept))).rowcount)
+
+
+def firing_of(alerts: Iterable[Alert]) -> Sequence[Alert]:
+    """Those that fire, oldest first."""
+    return sorted((each for each in alerts if each.state is AlertState.FIRING), key=lambda each: each.fired_at or each.at)
+
+
+def pending_of(alerts: Iterable[Alert]) -> Sequence[Alert]:
+    """Those that are bad, and not yet for long enough."""
+    return [each for each in alerts if each.state is AlertState.PENDING]
 
 
 _FIVE_MINUTES = 300 * 1_000_000

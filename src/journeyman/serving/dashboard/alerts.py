@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence, acknowledged
+from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.experiments.settings import duration
@@ -17,7 +16,7 @@ from journeyman.serving.alerts.rules import WINDOW, rules
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, share, short
-from journeyman.stores.alerts import MACHINE, ResourceSample
+from journeyman.stores.alerts import MACHINE, ResourceSample, firing_of, pending_of
 
 HISTORY = 100
 """Changes of alerts that are shown."""
@@ -50,13 +49,13 @@ class AlertPages:
         """What fires, what is watched, and who was told."""
         kept, now = self._stores.alerts, datetime.now(UTC)
         latest = kept.latest().values()
-        firing = kept.firing()
+        firing = firing_of(latest)
         return self._frame.page(
             "alerts.html",
             title=f"{counted(len(firing), 'alert')} firing · Alerts" if firing else "Alerts",
             here="Alerts",
             firing=firing,
-            pending=kept.pending(),
+            pending=pending_of(latest),
             rules=[(rule, [each for each in latest if each.rule == rule.name]) for rule in self._rules().values()],
             silences=kept.silences(now),
             waiting=kept.undelivered(),
@@ -73,17 +72,15 @@ class AlertPages:
         kept, now, why = self._stores.alerts, datetime.now(UTC), fields.get("reason", "").strip()
         match fields.get("what"):
             case "ack":
-                if not kept.add([acknowledged(self._known(fields.get("alert", "")), self._who(request), now)]):
-                    raise InputError("alert: it changed just now; look at it once more")
+                kept.acknowledge(self._known(fields.get("alert", "")), self._who(request), now)
             case "silence":
                 alert = self._known(fields.get("alert", ""))
                 try:
-                    until = now + duration(fields.get("for", "") or "1h")
+                    length = duration(fields.get("for", "") or "1h")
                 except ValueError as error:
                     raise InputError(f"for: {error}") from None
                 about = alert.subject or alert.slot or ANYTHING
-                told = {"rule": alert.rule, "about": about, "who": self._who(request), "why": why}
-                kept.silence(Silence(id=uuid4().hex[:12], until=until, at=now, **told))
+                kept.silence(Silence.begun(alert.rule, about, length, (self._who(request), why), now))
             case "lift":
                 kept.lift(fields.get("silence", ""), self._who(request), now)
             case _:

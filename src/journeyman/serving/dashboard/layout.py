@@ -415,8 +415,8 @@ class PageRenderer:
     def text(self, template: str, /, **values: Any) -> bytes:
         """A filled template. What has no place in UTF-8 is `?`."""
         given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", **values}
-        # Whoever is not let in learns nothing.
-        given["counts"] = {} if template in _OPEN else self._counts()
+        # Whoever is not let in learns nothing; what is no whole page asks for nothing.
+        given["counts"] = dict if template in _OPEN else self._counts
         return self._templates.get_template(template).render(given).encode(errors="replace")
 
     def refused(self, request: Request, status: HTTPStatus, sentence: str) -> Response:

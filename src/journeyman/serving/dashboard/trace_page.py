@@ -77,7 +77,7 @@ class StepView:
     """Of a model call, what was new to the model and is not shown elsewhere on the page."""
     failed: bool
     gist: str
-    """TracePage line for where the step is folded."""
+    """One line for where the step is folded."""
     bar: Bar | None
 
 
