@@ -99,17 +99,21 @@ def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]
 def _take_back(connection: sa.Connection, traces: Collection[int]) -> bool:
     """Have the label of each moment at which somebody took a word back say what of the same name still stood then; whether
     that was new. A name may stand for many, and for what was said of many requests. Words may come in any order."""
-    wanted: dict[tuple[int, str, datetime], bool | None] = {}
+    wanted: dict[tuple[int, str, datetime], list[bool | None]] = {}
     for (seq, who), said in _label_words(connection, traces).items():
         for at in {word.at for word in said if word.is_taken_back}:
             left = [word.label for word in latest(word for word in said if word.at <= at)]
-            wanted[seq, who, at] = left[-1][0] if left and left[-1] else None
+            stands = left[-1][0] if left and left[-1] else None
+            # What was said in the same moment was said all the same; what stands comes last.
+            spoken = dict.fromkeys(word.label[0] for word in said if word.at == at and word.label and not word.is_taken_back)
+            wanted[seq, who, at] = [*(good for good in spoken if good is not stands), stands]
     changed = False
-    for (seq, who, at), good in wanted.items():
+    for (seq, who, at), goods in wanted.items():
         same = _equal(TRACE_LABELS, {"trace": seq, "who": who, "at": at})
-        if list(connection.scalars(sa.select(TRACE_LABELS.c.good).where(*same))) != [good]:
+        kept = sa.select(TRACE_LABELS.c.good).where(*same).order_by(TRACE_LABELS.c.seq)
+        if list(connection.scalars(kept)) != goods:
             connection.execute(sa.delete(TRACE_LABELS).where(*same))
-            connection.execute(sa.insert(TRACE_LABELS).values(trace=seq, who=who, at=at, good=good))
+            connection.execute(sa.insert(TRACE_LABELS), [{"trace": seq, "who": who, "at": at, "good": good} for good in goods])
             changed = True
     return changed
 
