@@ -72,6 +72,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "landlock": "journeyman.sandbox.supervised:Landlock",
         "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
     },
+    "categories": {
+        "bug_fix": "journeyman.rewards.repository.verdict:TestsPass",
+        "feature": "journeyman.rewards.repository.verdict:TestsPass",
+    },
+    "generators": {
+        "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
+    },
     "workers": {},
     "checks": {},
     "optimizers": {
@@ -89,6 +96,8 @@ ONE = {
     "sandboxes": "sandbox",
     "workers": "crew",
     "checks": "check",
+    "categories": "category",
+    "generators": "category",
     "optimizers": "optimizer",
 }
 """What one of a kind is called in a sentence."""

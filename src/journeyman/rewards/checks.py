@@ -11,7 +11,7 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -349,6 +349,19 @@ async def run_checks(
     kept = {path: data for path, data in files.items() if path.partition("/")[0] not in _TAKES_OVER and not _is_conftest(path)}
     candidate = CodeUnderTest(files=kept, limits=limits, setup=setup)
     return tuple(await asyncio.gather(*(_run(sandbox, check, candidate, reference) for check in checks)))
+
+
+def can_fail(check: Check, names: Collection[str]) -> frozenset[str]:
+    """Those of its tests that would fail if they expected something else: passing the others says nothing.
+
+    Raises:
+        SyntaxError: The tests are no Python.
+    """
+    tests = TestFile.read(check.text, check.beside)
+    seeds = dict.fromkeys(tests.functions, 0)
+    changeable = spoiled(check.text, check.beside, seeds, seeds).changed
+    groups = [group for group in tests.groups() if group & changeable]
+    return frozenset(name for name in names if any(tests.tests.get(name) in group for group in groups))
 
 
 def _is_conftest(path: str) -> bool:

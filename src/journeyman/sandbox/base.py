@@ -3,6 +3,7 @@
 Code that fails is a result; only a sandbox that fails is an error.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -41,6 +42,17 @@ class Limits:
     """Of one process."""
     output: int = 64 * KIB
     """Kept of stdout, and as much of stderr. Of more the beginning and the end stay, with a marker between; the run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """The Python that runs code, with the packages that the code may import: this one, or that of a virtual environment."""
+
+    executable: str = sys.executable
+    prefix: str = sys.prefix
+    """Where its own packages are."""
+    base_prefix: str = sys.base_prefix
+    """Where its standard library is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

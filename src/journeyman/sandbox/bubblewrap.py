@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 
 from journeyman.core.errors import SandboxError
-from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
+from journeyman.sandbox.base import Interpreter, Level, Limits, Program, RunOutcome, Tool
 from journeyman.sandbox.fork_server_host import ForkServerHost
 from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
 from journeyman.sandbox.self_test import Tested
@@ -26,8 +26,9 @@ BUSY_SECONDS = 0.001
 class Bubblewrap(Tested):
     """The default on Linux."""
 
-    def __init__(self) -> None:
+    def __init__(self, interpreter: Interpreter = Interpreter()) -> None:  # noqa: B008 - frozen
         super().__init__()
+        self._interpreter = interpreter
         self._fork_server: ForkServerHost | None = None
         self._starting: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._channels: set[RunChannel] = set()
@@ -65,7 +66,7 @@ class Bubblewrap(Tested):
     async def _begin(self) -> None:
         if self._fork_server is not None:
             self._fork_server.end()
-        self._fork_server = fork_server = ForkServerHost()
+        self._fork_server = fork_server = ForkServerHost(self._interpreter)
         try:
             await fork_server.ready()
             self._level = Level(NAME)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import inside
+from journeyman.sandbox.base import Interpreter
 
 # Control groups that can be lent to a sandbox: below this process's own, where this user may make some.
 
@@ -187,8 +188,9 @@ class Bind:
 class ForkServerHost:
     """A warm process behind bubblewrap, from which the supervisor of each run is forked."""
 
-    def __init__(self) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self.program()
+        self._interpreter = interpreter
         root = os.geteuid() == 0
         uid = unused_uid() if root else os.geteuid()
         self._folder = Path(tempfile.mkdtemp(prefix="journeyman-"))
@@ -297,9 +299,9 @@ class ForkServerHost:
         for name in SYSTEM:
             if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
                 yield Bind(Path("/") / name, f"/{name}")
-        for prefix in dict.fromkeys((straight(sys.base_prefix), straight(sys.prefix))):
+        for prefix in dict.fromkeys((straight(self._interpreter.base_prefix), straight(self._interpreter.prefix))):
             if not Path(prefix).is_relative_to("/usr"):
-                yield Bind(Path(prefix), shown(prefix))
+                yield Bind(Path(prefix), shown(prefix, self._interpreter))
         for name, text in MADE.items():
             (made / name).write_text(text)
             yield Bind(made / name, f"/etc/{name}")
@@ -324,7 +326,15 @@ class ForkServerHost:
                 words += ["--symlink", str(link.readlink()), f"/{name}"]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", f"{PLACE}/shown"]  # noqa: S108
         words += ["--remount-ro", "/", "--remount-ro", "/dev"]
-        return [*words, "--", shown(straight(sys.executable)), "-I", PROGRAMS_WITHIN, "fork_server", str(fd)]
+        return [
+            *words,
+            "--",
+            shown(straight(self._interpreter.executable), self._interpreter),
+            "-I",
+            PROGRAMS_WITHIN,
+            "fork_server",
+            str(fd),
+        ]
 
 
 def straight(path: str) -> str:
@@ -335,9 +345,9 @@ def straight(path: str) -> str:
     return str(place.resolve() if place.name == ".." else place.parent.resolve() / place.name)
 
 
-def shown(path: str) -> str:
-    """Where in the sandbox a part of this Python is: where it is here, unless the run's own /tmp would hide it."""
-    prefix = Path(straight(sys.prefix))
+def shown(path: str, interpreter: Interpreter = Interpreter()) -> str:  # noqa: B008 - frozen
+    """Where in the sandbox a part of a Python is: where it is here, unless the run's own /tmp would hide it."""
+    prefix = Path(straight(interpreter.prefix))
     if prefix.is_relative_to("/tmp") and Path(path).is_relative_to(prefix):  # noqa: S108
         return str(Path("/python") / Path(path).relative_to(prefix))
     return path

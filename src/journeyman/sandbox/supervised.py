@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from journeyman.core.errors import SandboxError
-from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
+from journeyman.sandbox.base import Interpreter, Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.bubblewrap import Bubblewrap, installed
 from journeyman.sandbox.fork_server_host import ETC, PROGRAMS, SYSTEM, UIDS
 from journeyman.sandbox.inside import files, linux
@@ -42,7 +42,8 @@ class Start:
 class SupervisedSandbox(ABC):
     """Starts the supervisors, and ends those that are left."""
 
-    def __init__(self) -> None:
+    def __init__(self, interpreter: Interpreter = Interpreter()) -> None:  # noqa: B008 - frozen
+        self.interpreter = interpreter
         self._open: set[contextlib.AsyncExitStack] = set()
 
     @property
@@ -99,7 +100,7 @@ class SupervisedSandbox(ABC):
             with theirs:
                 start = self.supervisor(folder)
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable,
+                    self.interpreter.executable,
                     "-I",
                     str(PROGRAMS),
                     *start.arguments,
@@ -154,6 +155,10 @@ _uids = itertools.count(os.getpid())
 class Landlock(Tested, SupervisedSandbox):
     """Needs a kernel of 5.13 or newer with Landlock switched on, and no right at all."""
 
+    def __init__(self, interpreter: Interpreter = Interpreter()) -> None:  # noqa: B008 - frozen
+        super().__init__()
+        self.interpreter = interpreter
+
     async def start(self) -> None:
         if self._level is not None:
             return
@@ -163,16 +168,16 @@ class Landlock(Tested, SupervisedSandbox):
         self._level = Level("landlock", tuple(held), (*not_held, *LACKS))
 
     def supervisor(self, folder: str) -> Start:
-        return Start(("landlock", json.dumps(landlock_job(folder))), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
+        return Start(("landlock", json.dumps(landlock_job(folder, self.interpreter))), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
 
     async def _probe(self, program: Program) -> RunOutcome:
         """The probes of disk and inodes are to end by themselves. That they get through is known: nothing refuses at once."""
         return await self._run(replace(program, limits=Limits()), {}, Level("landlock"))
 
 
-def landlock_job(folder: str) -> dict[str, object]:
+def landlock_job(folder: str, interpreter: Interpreter = Interpreter()) -> dict[str, object]:  # noqa: B008 - frozen
     """What the supervisor of one run is told: where it may write, what it may read, and whom it is to be."""
-    roots = dict.fromkeys((sys.base_prefix, sys.prefix))
+    roots = dict.fromkeys((interpreter.base_prefix, interpreter.prefix))
     needed = (*roots, str(PROGRAMS), folder)
     uid = None
     if os.geteuid() == 0:
@@ -207,8 +212,9 @@ class Strongest:
     What is only not installed is to be installed: nothing is fallen back to, and the error says the command.
     """
 
-    def __init__(self) -> None:
-        self._sandbox: Sandbox = Bubblewrap()
+    def __init__(self, interpreter: Interpreter = Interpreter()) -> None:  # noqa: B008 - frozen
+        self._interpreter = interpreter
+        self._sandbox: Sandbox = Bubblewrap(interpreter)
         self._proven = False
 
     @property
@@ -224,7 +230,7 @@ class Strongest:
             if self._sandbox is sandbox:
                 if self._proven or not isinstance(sandbox, Bubblewrap) or not installed():
                     raise
-                self._sandbox = Landlock()
+                self._sandbox = Landlock(self._interpreter)
                 _log.warning("bubblewrap cannot run here, so landlock is used: %s", error)
             await self._sandbox.start()
         self._proven = True

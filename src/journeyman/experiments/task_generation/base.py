@@ -1,0 +1,118 @@
+"""What tasks are made of, and what makes them."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from journeyman.core import registry
+from journeyman.rewards.repository.suite import Steady
+from journeyman.sandbox.base import Sandbox
+from journeyman.sandbox.environments import Environment
+from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A repository that tasks are made of: its files, and what its tests do in its environment."""
+
+    name: str
+    tree: Tree
+    environment: Environment
+    suite: Steady
+    source: Path
+    """Where it was read from: commits are looked up there."""
+    license: str = ""
+    plugins: tuple[str, ...] = ()
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """All functions of its own code, with the file."""
+        for path in self.tree.sources:
+            for function in functions(self.tree.text(path)):
+                yield path, function
+
+    def covering(self, path: str, lines: Sequence[int]) -> tuple[str, ...]:
+        """Passing tests that come by any of the lines of a file, quickest first."""
+        wanted, passing = set(lines), set(self.suite.passing)
+        by_test = self.suite.run.lines.get(path, {})
+        found = [test for test, each in by_test.items() if test in passing and wanted.intersection(each)]
+        return tuple(sorted(found, key=lambda test: (round(self.suite.run.seconds.get(test, 0.0), 2), test)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What may become a task, before anything of it was run."""
+
+    key: str
+    """Names it among all drafts of its generator, the same each time."""
+    source: str
+    """The function (`module:name`) or commit that it is made of."""
+    kind: str = ""
+    """Of which there may be too many: the operator of a mutation."""
+    path: str = ""
+    base: Mapping[str, str | None] = field(default_factory=dict)
+    reference: Mapping[str, str | None] = field(default_factory=dict)
+    lines: tuple[int, ...] = ()
+    """What is changed, in the file as it is in the tree."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What else its generator wants to remember of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why a draft is no task."""
+
+    reason: str
+    """One of few, to be counted by."""
+    evidence: str = ""
+
+
+class Generator(Protocol):
+    """Makes tasks of one category. One of one's own is named `module:Class`, made without arguments, and is also a
+    `CategoryCheck`."""
+
+    category: str
+    version: str
+
+    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+        """What may become a task, in an order that only `chance` decides. Nothing of the repository is run here."""
+
+    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+        """The task, once running it has shown that it is one: what is given fails, and the reference passes.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+
+
+def generator_of(category: str) -> Generator:
+    """
+    Raises:
+        InputError: No tasks of such a category can be made.
+    """
+    made: Generator = registry.load("generators", category)()
+    return made
+
+
+@dataclass(slots=True)
+class Shares:
+    """Keeps any kind, and any function, from being most of a set."""
+
+    most_of_kind: float = 0.25
+    most_of_source: int = 3
+    wanted: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)
+
+    def admits(self, draft: Draft) -> bool:
+        """Whether there may be one more of the kind and of the source."""
+        full = draft.kind and self.kinds[draft.kind] >= max(1, int(self.most_of_kind * self.wanted))
+        return not full and self.sources[draft.source] < self.most_of_source
+
+    def count(self, draft: Draft) -> None:
+        self.kinds[draft.kind] += 1
+        self.sources[draft.source] += 1

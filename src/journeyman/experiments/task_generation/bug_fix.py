@@ -1,0 +1,146 @@
+"""Faults put into code that tests cover: whoever finds and mends one makes the tests pass again."""
+
+import random
+from collections.abc import Iterator
+
+from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.rewards.checks import can_fail
+from journeyman.rewards.repository.suite import SuiteRun, run_suite
+from journeyman.rewards.repository.verdict import checks_of
+from journeyman.sandbox.base import Sandbox
+from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
+from journeyman.tasks.repository.mutations import mutations
+
+MOST_COVERING = 40
+"""Tests that are run on a fault; the quickest of those that come by it."""
+OTHERS = 10
+"""Tests that are asked to go on passing where all that come by the fault fail."""
+_SECONDS = 30.0
+
+
+class BugFix:
+    """One mutation in a function that tests come by."""
+
+    category = Category.BUG_FIX
+    version = "1"
+
+    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+        found = list[tuple[str, Draft]]()
+        for path in subject.tree.sources:
+            text = subject.tree.text(path)
+            module = subject.tree.module_of(path)
+            for each in mutations(text):
+                draft = Draft(
+                    key=f"{path}:{each.start}:{each.kind}:{each.new}",
+                    source=f"{module}:{each.function}",
+                    kind=each.kind,
+                    path=path,
+                    base={path: each.applied(text)},
+                    reference={path: text},
+                    lines=(each.line,),
+                    told={"old": each.old, "new": each.new},
+                )
+                found.append((draft.source, draft))
+        yield from _in_turns(found, chance)
+
+    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+        tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
+        if not tests:
+            return Rejected("no test comes by it")
+        broken = subject.tree.changed(draft.base)
+        run = await run_suite(box, broken, tests, seconds=_SECONDS, plugins=subject.plugins)
+        if run.broken:
+            return Rejected("it ends the tests", run.broken)
+        if not run.became:
+            return Rejected("the code cannot be imported", next(iter(run.why.values()), ""))
+        return bug_task(draft, subject, run, tests, generator=f"bug_fix {self.version} {draft.kind}")
+
+
+def bug_task(
+    draft: Draft, subject: Subject, run: SuiteRun, tests: tuple[str, ...], *, generator: str, category: str = Category.BUG_FIX
+) -> RepositoryTask | Rejected:
+    """The task that follows from what tests did on the faulty code."""
+    failing = tuple(test for test in tests if run.became.get(test) == "failed")
+    if not failing:
+        return Rejected("no test notices it")
+    if any(run.became.get(test) is None for test in tests):
+        return Rejected("the code cannot be imported", next(iter(run.why.values()), ""))
+    keep = tuple(test for test in tests if run.passed(test)) or _others(subject, failing)
+    if not keep:
+        return Rejected("all tests fail")
+    task = RepositoryTask(
+        category=category,
+        repository=subject.name,
+        tree=subject.tree.digest,
+        environment=subject.environment.digest,
+        statement=_statement(subject, draft, run, failing),
+        base=draft.base,
+        reference=draft.reference,
+        checks=Checks(fail_to_pass=failing, pass_to_pass=keep),
+        level={"lines": 1.0, "files": 1.0, "failing": float(len(failing)), "covering": float(len(tests))},
+        source=draft.source,
+        made_by=generator,
+        license=subject.license,
+        split=split_of(subject.name, draft.source),
+    )
+    return _noticed(task, subject)
+
+
+def _noticed(task: RepositoryTask, subject: Subject) -> RepositoryTask | Rejected:
+    """The task, where passing its tests says something: each file of them holds some that could fail."""
+    for check in checks_of(task, task.examined(subject.tree, task.right(subject.tree))):
+        names = {
+            test.partition("::")[2].replace("::", ".")
+            for test in task.checks.fail_to_pass
+            if test.startswith(f"{check.file}::")
+        }
+        if not can_fail(check, names):
+            return Rejected("its tests assert nothing that could be turned round")
+    return task
+
+
+def _others(subject: Subject, failing: tuple[str, ...]) -> tuple[str, ...]:
+    """Tests of the same files that have nothing to do with it."""
+    files, gone = {test.partition("::")[0] for test in failing}, set(failing)
+    same = [test for test in subject.suite.passing if test.partition("::")[0] in files and test not in gone]
+    return tuple(same[:OTHERS])
+
+
+def _statement(subject: Subject, draft: Draft, run: SuiteRun, failing: tuple[str, ...]) -> str:
+    """What a user would see of it: never where it is, nor what stood there."""
+    said = [_first_line(run.why[test]) for test in failing if run.why.get(test)]
+    seen = next((line for line in said if line and not leaks(line, draft)), "")
+    function = draft.source.partition(":")[2]
+    area = f"{subject.name}" if leaks(function, draft) else f"`{function.split('.')[0]}` of {subject.name}"
+    told = f"Something that used to work with {area} does not any more."
+    shown = f" What is seen: {seen}" if seen else ""
+    return (
+        f"{told}{shown}\nFind the fault in the code and mend it. Because of it {len(failing)} tests fail that passed "
+        "before. They are not in the repository; the others there must go on passing. Tests are run with `python -m pytest`."
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:200]
+
+
+def leaks(text: str, draft: Draft) -> bool:
+    """Whether words tell the place, or what stood there."""
+    old = draft.told.get("old", "").strip()
+    return draft.path in text or (len(old) > 3 and old in text)
+
+
+def _in_turns(found: list[tuple[str, Draft]], chance: random.Random) -> Iterator[Draft]:
+    """One of each function in turn: a long one would otherwise be most of what is tried."""
+    by_source: dict[str, list[Draft]] = {}
+    for source, draft in found:
+        by_source.setdefault(source, []).append(draft)
+    order = sorted(by_source)
+    chance.shuffle(order)
+    for source in order:
+        chance.shuffle(by_source[source])
+    while by_source:
+        for source in [each for each in order if each in by_source]:
+            yield by_source[source].pop()
+            if not by_source[source]:
+                del by_source[source]

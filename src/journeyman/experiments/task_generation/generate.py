@@ -1,0 +1,203 @@
+"""From a repository to a file of tasks: drafts are tried in an order that the seed decides, and what was tried is kept."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from journeyman import sandbox
+from journeyman.core.errors import InputError
+from journeyman.experiments.task_generation.base import Draft, Generator, Rejected, Shares, Subject, generator_of
+from journeyman.io.jsonl import append_line, iter_jsonl, json_object
+from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, steady
+from journeyman.sandbox import environments
+from journeyman.sandbox.base import Sandbox
+from journeyman.tasks import repository
+from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository.tree import Tree, read_tree
+
+FOLDER = Path(".journeyman/environments")
+"""Where environments and the files of repositories are kept, in the project."""
+JOBS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentOptions:
+    """How a repository's environment is made."""
+
+    folder: Path = FOLDER
+    commit: str = ""
+    """Of the repository; empty is what is checked out last."""
+    extra: tuple[str, ...] = ()
+    """Packages that its tests need besides those that it names, as pip takes them."""
+    python: str = ""
+    """Another Python than this one, such as 3.12."""
+    plugins: tuple[str, ...] = ()
+    """Of pytest, by module, that its tests need."""
+    sandbox: str = "auto"
+
+
+async def prepare(
+    source: Path, options: EnvironmentOptions = EnvironmentOptions(), *, said: Callable[[str], None] = lambda _: None
+) -> Subject:
+    """Make a repository's environment, run its tests three times there, and keep its files.
+
+    Raises:
+        InputError: There are no tests, none passes, or something of it cannot be had here.
+        SandboxError: The sandbox failed.
+    """
+    tree = read_tree(source, commit=options.commit)
+    if not tree.tests:
+        raise InputError(f"{source} has no tests (test_*.py or *_test.py); tasks are checked with a repository's own")
+    needs = environments.needs_of(tree.files, source.resolve().name)
+    environment = environments.build(options.folder, needs, extra=options.extra, python=options.python, said=said)
+    tree.pack(options.folder / "trees" / f"{tree.digest}.tar.gz")
+    said(f"running its {len(tree.tests)} files of tests three times")
+    async with sandbox.started(options.sandbox, interpreter=environment.interpreter) as box:
+        suite = await steady(box, tree, plugins=options.plugins)
+    _check(source, suite)
+    return Subject(
+        name=needs.name,
+        tree=tree,
+        environment=environment,
+        suite=suite,
+        source=source,
+        license=needs.license,
+        plugins=options.plugins,
+    )
+
+
+def _check(source: Path, suite: Steady) -> None:
+    """Raise an `InputError` where no task could be checked with these tests."""
+    if suite.run.broken:
+        outcome = suite.run.outcome
+        if outcome is not None and outcome.limit in ("cpu", "wall"):
+            raise InputError(
+                f"the tests of {source} take more than {SUITE_SECONDS / 60:g} minutes, so no task can be checked by them"
+            )
+        raise InputError(f"the tests of {source} cannot be run: {suite.run.broken[-600:]}")
+    if not suite.passing:
+        why = next(iter(suite.run.why.values()), "nothing was collected").strip().splitlines()
+        counts = f"{len(suite.failing)} fail, {len(suite.flaky)} do now this and now that"
+        raise InputError(f"no test of {source} passes ({counts}); the first says: {why[-1] if why else ''}")
+
+
+def kept_tree(digest: str, folder: Path = FOLDER) -> Tree:
+    """The files that a task starts from.
+
+    Raises:
+        InputError: They are not here.
+    """
+    path = folder / "trees" / f"{digest}.tar.gz"
+    if not path.exists():
+        raise InputError(f"the files {digest} are not in {folder}; `journeyman tasks environment build REPO` brings them there")
+    return Tree.unpack(path)
+
+
+@dataclass(slots=True)
+class Yield:
+    """What became of the drafts of a category."""
+
+    wanted: int
+    tried: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    tasks: list[RepositoryTask] = field(default_factory=list)
+
+    def count(self, results: Iterable[tuple[Draft, RepositoryTask | Rejected]], shares: Shares) -> None:
+        """What became of drafts, in their order, whichever was done first."""
+        for draft, result in results:
+            if len(self.tasks) == self.wanted or not shares.admits(draft):
+                continue
+            self.tried += 1
+            if isinstance(result, Rejected):
+                self.reasons[result.reason] += 1
+            else:
+                shares.count(draft)
+                self.tasks.append(result)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"wanted": self.wanted, "made": len(self.tasks), "tried": self.tried, "fell": dict(self.reasons.most_common())}
+
+
+async def generate(
+    subject: Subject,
+    wanted: Mapping[str, int],
+    path: Path,
+    *,
+    seed: int = 0,
+    box: str = "auto",
+    told: Callable[[str, Yield], None] = lambda *_: None,
+) -> dict[str, Yield]:
+    """Make tasks of a repository and write them to a file. What a killed run has tried is not tried again.
+
+    Args:
+        wanted: How many, by category.
+        told: Called with each draft's category and what has become of the category so far.
+
+    Raises:
+        InputError: There is no such category.
+        SandboxError: The sandbox failed.
+    """
+    generators = {category: generator_of(category) for category in wanted}
+    journal = _Journal.opened(path, subject, seed, generators)
+    found = {category: Yield(number) for category, number in wanted.items()}
+    async with sandbox.started(box, interpreter=subject.environment.interpreter) as opened:
+        for category, generator in generators.items():
+            drafts = generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {category}"))
+            shares = Shares(wanted=wanted[category])
+            while group := list(islice((draft for draft in drafts if shares.admits(draft)), JOBS)):
+                results = await asyncio.gather(*(journal.tried(draft, generator, subject, opened) for draft in group))
+                found[category].count(zip(group, results, strict=True), shares)
+                told(category, found[category])
+                if len(found[category].tasks) >= wanted[category]:
+                    break
+    repository.write(path, [task for each in found.values() for task in each.tasks])
+    journal.done()
+    return found
+
+
+@dataclass(slots=True)
+class _Journal:
+    """What was tried, a line each, beside the file that is to be written."""
+
+    path: Path
+    known: dict[str, RepositoryTask | Rejected]
+
+    @classmethod
+    def opened(cls, path: Path, subject: Subject, seed: int, generators: Mapping[str, Generator]) -> "_Journal":
+        versions = {name: each.version for name, each in generators.items()}
+        head = {"tree": subject.tree.digest, "environment": subject.environment.digest, "seed": seed, "versions": versions}
+        place = path.with_name(f".{path.name}.tried")
+        known: dict[str, RepositoryTask | Rejected] = {}
+        if place.exists():
+            lines = [line.value for line in iter_jsonl(place, json_object, unfinished=False)]
+            if lines and lines[0] == head:
+                known = {str(each["key"]): _result(each) for each in lines[1:]}
+            else:
+                place.unlink()
+        if not place.exists():
+            append_line(place, json.dumps(head, sort_keys=True))
+        return cls(place, known)
+
+    async def tried(self, draft: Draft, generator: Generator, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+        key = f"{generator.category} {draft.key}"
+        if key not in self.known:
+            found = await generator.task(draft, subject, box)
+            row = (
+                {"rejected": [found.reason, found.evidence[:300]]} if isinstance(found, Rejected) else {"task": found.as_json()}
+            )
+            append_line(self.path, json.dumps({"key": key, **row}))
+            self.known[key] = found
+        return self.known[key]
+
+    def done(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _result(row: Mapping[str, Any]) -> RepositoryTask | Rejected:
+    return repository.of_json(row["task"]) if "task" in row else Rejected(*row["rejected"])

@@ -1,0 +1,270 @@
+"""The files of a repository at one state: what tasks are made of, and what an agent is given of it."""
+
+import ast
+import gzip
+import hashlib
+import io
+import re
+import subprocess
+import tarfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+
+from journeyman.core.errors import InputError
+from journeyman.core.format import named
+from journeyman.io.atomic import atomic_write
+
+LARGEST_FILE = 2**20
+"""Bytes. What is larger is data, and stays behind unless a test needs it."""
+LARGEST_TREE = 64 * 2**20
+_SEEN_NOWHERE = re.compile(
+    r"(^|/)(\.git|\.hg|\.svn|\.tox|\.nox|\.venv|venv|env|\.mypy_cache|\.pytest_cache|\.ruff_cache|__pycache__|node_modules|"
+    r"build|dist|[^/]+\.egg-info)(/|$)|\.py[co]$|(^|/)\.coverage"
+)
+"""What is no source: caches, what was built of it, and the history, in which what is right stands."""
+TESTS = ("test_*.py", "*_test.py", "tests.py")
+"""How files of tests are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Files by relative path."""
+
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits made of all names and contents."""
+        found = hashlib.sha256()
+        for path, data in sorted(self.files.items()):
+            found.update(f"{path}\0{len(data)}\0".encode())
+            found.update(data)
+        return found.hexdigest()[:16]
+
+    @property
+    def root(self) -> str:
+        """What stands before the names of its modules: "src/" or nothing."""
+        return "src/" if any(re.fullmatch(r"src/[^/]+(/__init__)?\.py", path) for path in self.files) else ""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Its own top-level modules, without tests and what only builds it."""
+        found = set[str]()
+        for path in self.files:
+            if path.startswith(self.root) and (match := re.fullmatch(r"([^/]+)/__init__\.py", path[len(self.root) :])):
+                found.add(match[1])
+            elif path.startswith(self.root) and re.fullmatch(r"[A-Za-z_]\w*\.py", name := path[len(self.root) :]):
+                found.add(name.removesuffix(".py"))
+        return tuple(sorted(name for name in found if name not in _BESIDE and not is_test(f"{name}.py")))
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The files of tests."""
+        return tuple(sorted(path for path in self.files if is_test(path)))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Python files of its packages that are no tests."""
+        return tuple(
+            path
+            for path in sorted(self.files)
+            if path.endswith(".py") and not in_tests(path) and self.module_of(path).partition(".")[0] in self.packages
+        )
+
+    def module_of(self, path: str) -> str:
+        """What a Python file is imported as."""
+        name = path.removeprefix(self.root).removesuffix(".py").replace("/", ".")
+        return name.removesuffix(".__init__")
+
+    def text(self, path: str) -> str:
+        return self.files[path].decode("utf-8", errors="replace")
+
+    def changed(self, files: Mapping[str, str | None]) -> "Tree":
+        """With files laid over it; those of `None` are gone."""
+        kept = {path: data for path, data in self.files.items() if path not in files}
+        return Tree(kept | {path: text.encode() for path, text in files.items() if text is not None})
+
+    def pack(self, path: Path) -> None:
+        """Write it as an archive, which is byte for byte the same for the same files."""
+        with (
+            atomic_write(path) as part,
+            gzip.GzipFile(part, "wb", mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as tar,
+        ):
+            for name, data in sorted(self.files.items()):
+                told = tarfile.TarInfo(name)
+                told.size = len(data)
+                tar.addfile(told, io.BytesIO(data))
+
+    @classmethod
+    def unpack(cls, path: Path) -> "Tree":
+        """What `pack` wrote."""
+        try:
+            with tarfile.open(path) as tar:
+                return cls(dict(_members(tar, path)))
+        except (OSError, tarfile.TarError, EOFError) as error:
+            raise InputError(f"{path} cannot be read as files of a repository: {error}") from None
+
+
+_BESIDE = frozenset(
+    {
+        "setup",
+        "versioneer",
+        "conftest",
+        "noxfile",
+        "tasks",
+        "fabfile",
+        "docs",
+        "doc",
+        "examples",
+        "example",
+        "benchmarks",
+        "tests",
+        "test",
+    }
+)
+"""Modules at the top of a repository that are not what it is for."""
+
+
+def is_test(path: str) -> bool:
+    """Whether a path is that of a file of tests."""
+    return any(fnmatch(PurePosixPath(path).name, pattern) for pattern in TESTS)
+
+
+def in_tests(path: str) -> bool:
+    """Whether it is a file of tests, or lies beside such files and helps them."""
+    folders = PurePosixPath(path).parts[:-1]
+    return is_test(path) or bool({"test", "tests", "testing"} & set(folders)) or PurePosixPath(path).name == "conftest.py"
+
+
+def without_tests(text: str, names: Collection[str], *, only: bool = False) -> str:
+    """A file of tests without some of them, all else as it stands.
+
+    Args:
+        names: Functions, and methods as `Class.name`.
+        only: Leave out all other tests instead.
+    """
+    lines, gone = text.splitlines(keepends=True), set[int]()
+    for body, owner in _bodies(ast.parse(text)):
+        tests = [
+            node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+        ]
+        left_out = [node for node in tests if (f"{owner}{node.name}" in names) is not only]
+        for node in left_out:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            gone |= set(range(first, (node.end_lineno or node.lineno) + 1))
+            if len(left_out) == len(body) and node is left_out[-1]:
+                lines[first - 1] = f"{' ' * node.col_offset}pass\n"
+                gone.discard(first)
+    return "".join(line for number, line in enumerate(lines, start=1) if number not in gone)
+
+
+def _bodies(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
+    """Of the module and of its classes, with what stands before the names of their functions."""
+    yield tree.body, ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.body, f"{node.name}."
+
+
+def read_tree(source: Path, *, commit: str = "") -> Tree:
+    """The files of a repository at a commit, of a folder, or of a source package (`.tar.gz`, `.zip` of a release).
+
+    Of a repository only what is committed, and nothing of its history; of each only source files of at most `LARGEST_FILE`.
+
+    Raises:
+        InputError: There is nothing to read, it is too large, or git does not know the commit.
+    """
+    if not source.exists():
+        raise InputError(f"{source}: no such folder, repository or source package; check the path")
+    if source.is_file():
+        files = dict(_archived(source))
+    elif is_repository(source):
+        files = dict(_committed(source, commit or "HEAD"))
+    elif commit:
+        raise InputError(f"{source} is no git repository, so it has no commit {commit!r}")
+    else:
+        files = dict(_found(source))
+    if not any(path.endswith(".py") for path in files):
+        raise InputError(f"{source} holds no Python file; tasks are made of Python packages")
+    if (size := sum(map(len, files.values()))) > LARGEST_TREE:
+        raise InputError(
+            f"{source} holds {size >> 20} MB of source files, and {LARGEST_TREE >> 20} are the most; name a part of it"
+        )
+    return Tree(files)
+
+
+def is_repository(source: Path) -> bool:
+    return (source / ".git").exists()
+
+
+def git(source: Path, *arguments: str) -> bytes:
+    """What git says, with no setting of this machine's and nothing of the repository's run.
+
+    Raises:
+        InputError: It is not installed, or refuses.
+    """
+    safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "safe.directory=*"]
+    settings = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "LC_ALL": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+    }
+    try:
+        words = ["git", *safe, "-C", str(source), *arguments]
+        done = subprocess.run(words, capture_output=True, env=settings, timeout=600)
+    except FileNotFoundError:
+        raise InputError("git is not installed, and the repository cannot be read without it: apt install git") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise InputError(f"{source}: git {arguments[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def _committed(source: Path, commit: str) -> Iterator[tuple[str, bytes]]:
+    if commit.startswith("-"):
+        raise InputError(f"{commit!r} is no name of a commit")
+    if modules := git(source, "ls-tree", "-r", "-z", commit).decode(errors="replace").split("\0"):
+        linked = [row.partition("\t")[2] for row in modules if row.startswith("160000 ")]
+        if linked:
+            raise InputError(
+                f"{source} has submodules ({named(linked)}), which are not in its files; tasks need a repository without"
+            )
+    with tarfile.open(fileobj=io.BytesIO(git(source, "archive", "--format=tar", commit))) as tar:
+        yield from _members(tar, source)
+
+
+def _members(tar: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
+    total = 0
+    for member in tar:
+        name = str(PurePosixPath(member.name))
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise InputError(f"{path} holds {member.name!r}, which leads out of it; nothing of it is read")
+        if member.isfile() and member.size <= LARGEST_FILE and not _SEEN_NOWHERE.search(name):
+            if (total := total + member.size) > LARGEST_TREE:
+                raise InputError(f"{path} holds more than {LARGEST_TREE >> 20} MB of source files; name a part of it")
+            file = tar.extractfile(member)
+            yield name, file.read() if file else b""
+
+
+def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a source package, without the folder that holds them all."""
+    try:
+        with tarfile.open(path) as tar:
+            files = dict(_members(tar, path))
+    except (tarfile.TarError, EOFError, OSError):
+        raise InputError(f"{path} is no source package: a .tar.gz as PyPI has it is wanted") from None
+    tops = {name.partition("/")[0] for name in files}
+    cut = len(f"{next(iter(tops))}/") if len(tops) == 1 else 0
+    for name, data in files.items():
+        yield name[cut:], data
+
+
+def _found(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not _SEEN_NOWHERE.search(name) and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST_FILE:
+            yield name, path.read_bytes()
