@@ -90,7 +90,9 @@ class Tree:
         """Write it as an archive, which is byte for byte the same for the same files."""
         with (
             atomic_write(path) as part,
-            gzip.GzipFile(part, "wb", mtime=0) as packed,
+            part.open("wb") as file,
+            # Without the name and the time, which would be in it.
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w") as tar,
         ):
             for name, data in sorted(self.files.items()):
