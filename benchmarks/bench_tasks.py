@@ -3,7 +3,7 @@
     python -m benchmarks.bench_tasks
     python -m benchmarks.bench_tasks --packages toolz --categories bug_fix --count 100 --json
 
-Downloads the sources with pip (by name and version) into a folder. CPU seconds are those of everything that ran behind the walls
+Downloads the sources with pip (by name and version) into a folder. CPU seconds are those of all that ran behind the walls
 and of this process; making the environment is told apart. Budget: 100 bug tasks of toolz in 240 CPU seconds, and 75 % of the
 candidates of each of four packages valid.
 """
@@ -47,7 +47,7 @@ class Meter:
                 self.seconds += outcome.cpu_seconds or 0.0
                 return outcome
 
-            box.run = counted
+            box.run = counted  # type: ignore[method-assign]  # of this one alone
             yield box
 
 
