@@ -238,8 +238,13 @@ SPAN_TRACES = sa.Table(
 )
 """How many spans of a trace are kept, and of how many it was last made; while these differ it is pending, `since` then."""
 
-_PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
-sa.Index("ix_span_traces_pending", SPAN_TRACES.c.since, sqlite_where=_PENDING, postgresql_where=_PENDING)
+_PENDING = sa.Index("ix_span_traces_pending", SPAN_TRACES.c.since)
+
+
+def make_partial(dialect: str) -> None:
+    """Say of which rows an index is, in the words of a dialect: each that is named here is loaded, with all its drivers."""
+    _PENDING.dialect_kwargs[f"{dialect}_where"] = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
+
 
 SCOPES = sa.Table(
     "scopes",
