@@ -1,4 +1,4 @@
-"""Are the tasks of a set sound? The reference passes each time, nothing and no cheat is paid, and no statement tells too much."""
+"""Are the tasks of a set sound? The reference passes each time, no cheat is paid, and no statement tells too much."""
 
 import asyncio
 import difflib
@@ -158,18 +158,21 @@ class _Examiner:
 
     async def lying_about(self, tasks: Sequence[RepositoryTask]) -> list[Flaw]:
         """Where code in the sandbox can read what is right: beside what is given, or anywhere on the file system."""
-        flaws, wanted = list[Flaw](), dict[str, dict[str, str]]()
+        flaws, wanted, by_path = list[Flaw](), dict[str, str](), dict[str, set[str]]()
         for task in tasks:
             given = task.start(self.tree(task))
             for path, text in _right_texts(task, self.tree(task)):
-                wanted.setdefault(path.removeprefix(given.root), {}).setdefault(text, task.id)
-                if (at := next((name for name, data in given.files.items() if text.encode() in data), None)) is not None:
+                name = path.removeprefix(given.root)
+                # Of each file its longest function: whoever has the file has that.
+                wanted[name] = max(wanted.get(name, ""), text, key=len)
+                by_path.setdefault(name, set()).add(task.id)
+                if (at := next((other for other, data in given.files.items() if text.encode() in data), None)) is not None:
                     flaws.append(Flaw(task.id, "found", f"what is right stands in {at}, which is given"))
-            if (at := next((name for name in given.files if ".git" in PurePosixPath(name).parts), None)) is not None:
+            if (at := next((other for other in given.files if ".git" in PurePosixPath(other).parts), None)) is not None:
                 flaws.append(Flaw(task.id, "found", f"the history is given: {at}"))
-        # Of each file its longest function: whoever has the file has that.
-        longest = {path: max(texts, key=len) for path, texts in wanted.items()}
-        return [*flaws, *(Flaw(wanted[path][longest[path]], "found", at) for path, at in await _searched(self.box, longest))]
+        for name, evidence in await _searched(self.box, wanted):
+            flaws += [Flaw(id, "found", evidence) for id in sorted(by_path.get(name, {task.id for task in tasks}))]
+        return flaws
 
 
 def _as_given(task: RepositoryTask, tree: Tree) -> Mapping[str, bytes]:
@@ -187,48 +190,60 @@ def _right_texts(task: RepositoryTask, tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 _SEARCH = """import io, json, os, tarfile, zipfile
-wanted = json.loads(tools.wanted())
-texts = {path: text.encode() for path, text in wanted.items()}
+texts = {path: text.encode() for path, text in json.loads(tools.wanted()).items()}
+endings = {f"/{path}": path for path in texts}
+for path in texts:
+    folder, _, name = path.rpartition("/")
+    endings[f"/{folder}/__pycache__/{name[:-3]}.".replace("//", "/")] = path
+read = (".py", ".pyi", ".txt", ".md", ".rst", ".diff", ".patch", ".orig", ".rej", ".json", ".jsonl", ".ipynb", "")
+packed = (".zip", ".whl", ".egg", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".body", "")
 found = []
 
-def look(name, data, depth=0):
-    for path, text in texts.items():
-        if text in data or (depth and ("/" + name).endswith("/" + path)):
-            found.append([path, name])
-    if depth < 2 and (name.endswith((".zip", ".whl", ".egg")) or data[:4] == b"PK\\3\\4"):
-        try:
-            packed = zipfile.ZipFile(io.BytesIO(data))
-            for each in packed.namelist():
-                if each.endswith(".py"):
-                    look(each, packed.read(each), depth + 1)
-        except Exception:
-            pass
-    if depth < 2 and name.endswith((".tar", ".tgz", ".gz", ".bz2", ".xz")):
-        try:
-            for member in tarfile.open(fileobj=io.BytesIO(data)):
-                if member.isfile() and member.name.endswith(".py"):
-                    look(member.name, tarfile.open(fileobj=io.BytesIO(data)).extractfile(member).read(), depth + 1)
-        except Exception:
-            pass
+def named(path):
+    ends = lambda ending: path.endswith(ending) or (ending[-1] == "." and ending in path)
+    return next((each for ending, each in endings.items() if ends(ending)), None)
 
-seen = 0
+def look(name, data):
+    for path, text in texts.items():
+        if text in data:
+            found.append([path, name])
+
+def members(data):
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+        yield from ((name, archive.read(name)) for name in archive.namelist() if name.endswith(".py"))
+    except Exception:
+        pass
+    try:
+        archive = tarfile.open(fileobj=io.BytesIO(data))
+        yield from ((each.name, archive.extractfile(each).read()) for each in archive if each.name.endswith(".py"))
+    except Exception:
+        pass
+
 for top, folders, files in os.walk("/"):
     folders[:] = [each for each in folders if os.path.join(top, each) not in ("/proc", "/sys", "/dev", os.getcwd())]
     if ".git" in folders:
         found.append(["", os.path.join(top, ".git")])
     for each in files:
-        path = os.path.join(top, each)
-        if any(path.endswith("/" + name) for name in texts):
-            found.append([next(name for name in texts if path.endswith("/" + name)), path])
-        if each.endswith((".so", ".a", ".o")) or ".so." in each:
+        path, ending = os.path.join(top, each), os.path.splitext(each)[1].lower()
+        if named(path):
+            found.append([named(path), path])
+        if ending not in (*read, *packed) or not os.path.isfile(path) or os.path.getsize(path) > 2**24:
             continue
         try:
-            if os.path.isfile(path) and os.path.getsize(path) < 2**24:
-                seen += 1
-                look(path, open(path, "rb").read())
+            with open(path, "rb") as file:
+                head = file.read(8)
+                if head[:4] == b"\\x7fELF":
+                    continue
+                data = head + file.read()
         except OSError:
-            pass
-tools.found(json.dumps([seen, found]))
+            continue
+        if ending in read:
+            look(path, data)
+        if ending in packed and (head[:2] in (b"PK", b"\\x1f\\x8b", b"BZ", b"\\xfd7") or ending == ".tar"):
+            for name, text in members(data):
+                look(f"{path}: {name}", text)
+tools.found(json.dumps(found))
 """
 
 
@@ -248,9 +263,7 @@ async def _searched(box: Sandbox, texts: Mapping[str, str]) -> list[tuple[str, s
     outcome = await box.run(Program(code=_SEARCH, limits=limits), tools={"wanted": wanted, "found": found})
     if not told:
         raise RuntimeError(f"the search came to no end: {outcome.stderr[-300:]}")
-    _, places = json.loads(told[0])
-    first = next(iter(texts))
-    return [(path or first, f"what is right can be read in the sandbox: {place}") for path, place in places]
+    return [(path, f"what is right can be read in the sandbox: {place}") for path, place in json.loads(told[0])]
 
 
 def alike(tasks: Sequence[RepositoryTask]) -> Iterator[Flaw]:
