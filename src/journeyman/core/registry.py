@@ -75,9 +75,11 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "categories": {
         "bug_fix": "journeyman.rewards.repository.verdict:TestsPass",
         "feature": "journeyman.rewards.repository.verdict:TestsPass",
+        "refactor": "journeyman.rewards.repository.refactor:Refactored",
     },
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
+        "refactor": "journeyman.experiments.task_generation.refactor:Refactor",
     },
     "workers": {},
     "checks": {},

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from journeyman.core import registry
 from journeyman.rewards.repository.suite import Steady
-from journeyman.sandbox.base import Sandbox
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.environments import Environment
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.mutations import Function, functions
@@ -116,3 +116,33 @@ class Shares:
     def count(self, draft: Draft) -> None:
         self.kinds[draft.kind] += 1
         self.sources[draft.source] += 1
+
+
+@dataclass(slots=True)
+class Metered:
+    """A sandbox that counts what its runs cost. Sessions are not counted."""
+
+    box: Sandbox
+    cpu_seconds: float = 0.0
+    runs: int = 0
+
+    @property
+    def level(self) -> Level:
+        return self.box.level
+
+    async def start(self) -> None:
+        await self.box.start()
+
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
+        outcome = await self.box.run(program, tools=tools)
+        self.runs += 1
+        self.cpu_seconds += outcome.cpu_seconds or 0.0
+        return outcome
+
+    async def session(
+        self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
+    ) -> Session:
+        return await self.box.session(limits=limits, files=files, idle_seconds=idle_seconds)
+
+    async def close(self) -> None:
+        await self.box.close()
