@@ -96,6 +96,8 @@ class ModelForwarder:
             labels: What a gateway is to know of the attempt: task, agent, domain, session.
         """
         self.exchanges: list[Exchange] = []
+        self.refused = ""
+        """Why a call was not made, where the budget had nothing left for it."""
         self._upstream, self._budget, self._labels = upstream, budget, dict(labels)
         self._servers: dict[bool, Connections] = {}
         self._open: dict[int, _Request] = {}
@@ -150,7 +152,8 @@ class ModelForwarder:
             asked = self._server(dialect).asked(request.method, request.path, bytes(request.body) or None)
             request.answer = await request.closing.enter_async_context(asked)
         except ModelRefused as refused:
-            return self._said(request, 402, str(refused))
+            self.refused = str(refused)
+            return self._said(request, 402, self.refused)
         except (Unreachable, Broken, OSError) as error:
             return self._said(request, 502, f"the model's server did not answer ({error})")
         request.pieces = request.answer.pieces()
@@ -281,6 +284,8 @@ class CommandAgent:
                 outcome = await self.workshop.box(own).run(self._program(task, start), tools={"model": forwarder.tool})
         finally:
             await forwarder.close()
+        if forwarder.refused:
+            raise ModelRefused(forwarder.refused)
         said = f"{ended_by(outcome)}\n{outcome.stdout[-LONGEST:]}{outcome.stderr[-LONGEST:]}".strip()
         answered = [each for each in forwarder.exchanges if each.status is not None and each.status < 400]
         if not answered and not outcome.ok:

@@ -69,6 +69,10 @@ class RepositoryWorkshop:
         self.known: dict[tuple[str, str], Reward] = {}
         """Verdicts that were reached, by task and by the digest of what was examined: the same work is not judged twice."""
 
+    @property
+    def tasks(self) -> tuple[RepositoryTask, ...]:
+        return tuple(self._tasks.values())
+
     def of(self, task: Task) -> RepositoryTask:
         """
         Raises:
