@@ -276,7 +276,7 @@ class CommandAgent:
     async def run(self, task: Task) -> AsyncIterator[Step]:
         own = self.workshop.of(task)
         start = own.start(self.workshop.tree(own))
-        labels = {"task": task.id, "agent": _label(self.command), "domain": task.domain}
+        labels = {"task": task.id, "agent": label(self.command), "domain": task.domain}
         forwarder = ModelForwarder(self.upstream, self.budget, labels)
         began = time.perf_counter()
         try:
@@ -351,9 +351,11 @@ def checked(command: str) -> str:
     return command
 
 
-def _label(command: str) -> str:
-    """The agent's name for a gateway: the first word of its command."""
-    return shlex.split(command)[0].rpartition("/")[2][:64]
+def label(command: str) -> str:
+    """The agent's name for a gateway: the program that its command runs, without what is set before it."""
+    words = shlex.split(command)
+    named = next((word for word in words if word != "env" and "=" not in word), words[0])
+    return named.rpartition("/")[2][:64]
 
 
 def _steps(exchanges: list[Exchange]) -> list[Step]:

@@ -13,9 +13,9 @@ from pydantic import Field
 from journeyman import models, sandbox
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt
-from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked
+from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked, label
 from journeyman.agents.replay import CallBudget, WithinBudget
-from journeyman.agents.repository import Prepared, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
+from journeyman.agents.repository import SUBMIT, Prepared, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.candidate import BASE, Candidate
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.evaluation import Evaluation
@@ -163,7 +163,7 @@ class RepositoryBench:
     def _command(self, command: str) -> Contestant:
         if Redactor(()).text(command) != command:
             raise InputError(
-                f"the command {command.split()[0]} holds what looks like a secret, and it is kept with the run; "
+                f"the command {label(command)} holds what looks like a secret, and it is kept with the run; "
                 "agents need no key of their own: calls of their models get it from OPENAI_API_KEY here"
             )
         url = self.config.base_url or os.environ.get("OPENAI_BASE_URL", "")
@@ -175,7 +175,7 @@ class RepositoryBench:
         key = os.environ.get(self.config.key_env or models.KEY, "").strip()
         packages = self._agents_python.prefix if self._agents_python else ""
         told = [command, self.config.generator_model, url, Path(packages).name]
-        name = f"cmd:{Path(command.split()[0]).name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:8]}"
+        name = f"cmd:{label(command)}-{hashlib.sha256(repr(told).encode()).hexdigest()[:8]}"
         agent = CommandAgent(
             workshop=self.workshop,
             command=command,
@@ -422,8 +422,10 @@ def development_work(workshop: RepositoryWorkshop, attempt: Attempt) -> Developm
         tests=max(1, tests),
         evidence=attempt.score.evidence,
     )
+    # That it left what it left is no decision of its own.
+    trace = replace(attempt.trace, steps=tuple(step for step in attempt.trace.steps if getattr(step, "tool", "") != SUBMIT))
     texts = [{path: tree.text(path) for path in tree.files if path.endswith(".py")} for tree in (start, left)]
-    return DevelopmentWork(trace=attempt.trace, before=texts[0], after=texts[1], checks=(check,))
+    return DevelopmentWork(trace=trace, before=texts[0], after=texts[1], checks=(check,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
