@@ -199,6 +199,11 @@ def _tests_in(text: str) -> tuple[_Body, ...]:
     return tuple(found)
 
 
+def is_source(path: str) -> bool:
+    """Whether a path is of the files of a repository: caches, history and what was built of it are not."""
+    return not _SEEN_NOWHERE.search(path)
+
+
 def read_tree(source: Path, *, commit: str = "") -> Tree:
     """The files of a repository at a commit, of a folder, or of a source package (`.tar.gz`, `.zip` of a release).
 
@@ -273,7 +278,7 @@ def _members(tar: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
         name = str(PurePosixPath(member.name))
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise InputError(f"{path} holds {member.name!r}, which leads out of it; nothing of it is read")
-        if member.isfile() and member.size <= LARGEST_FILE and not _SEEN_NOWHERE.search(name):
+        if member.isfile() and member.size <= LARGEST_FILE and is_source(name):
             if (total := total + member.size) > LARGEST_TREE:
                 raise InputError(f"{path} holds more than {LARGEST_TREE >> 20} MB of source files; name a part of it")
             file = tar.extractfile(member)
@@ -296,5 +301,5 @@ def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
 def _found(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not _SEEN_NOWHERE.search(name) and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST_FILE:
+        if is_source(name) and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST_FILE:
             yield name, path.read_bytes()
