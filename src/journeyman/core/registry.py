@@ -80,6 +80,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
         "refactor": "journeyman.experiments.task_generation.refactor:Refactor",
+        "commits": "journeyman.experiments.task_generation.history:Commits",
+        "feature": "journeyman.experiments.task_generation.feature:Feature",
     },
     "workers": {},
     "checks": {},
