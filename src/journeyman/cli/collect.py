@@ -50,10 +50,10 @@ def command(as_json: bool, **given: Any) -> int:
     """Bring in what others recorded, from files and folders of them.
 
     Formats: journeyman, chat, tau-bench, tau2-bench, swe-agent, mini-swe-agent, langfuse, langsmith, inspect, execution-log,
-    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; gzipped or not. MODULE:CLASS is an
-    importer of your own. A format can also stand before the files. Keys and tokens are taken out. The same file twice is the
-    same traces. What is broken in a file is named, and what is whole comes in: then the exit code is 1, and 2 when there was
-    nothing to bring in.
+    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of claude-code, codex,
+    cursor, gemini, opencode, aider and openhands; gzipped or not. MODULE:CLASS is an importer of your own. A format can also
+    stand before the files. Keys and tokens are taken out. The same file twice is the same traces. What is broken in a file is
+    named, and what is whole comes in: then the exit code is 1, and 2 when there was nothing to bring in.
 
     \b
     Examples:
@@ -185,18 +185,29 @@ class _Keeper:
     def __init__(self, store: TraceStore | None, prepare: Callable[[Trace], Trace]) -> None:
         self._store, self._prepare = store, prepare
         self._waiting: list[tuple[Trace, _Tally]] = []
+        self._told: dict[str, int] = {}
         self.stored = 0
         """How many were new to the store, or not as they had been."""
 
     def all(self, found: Iterable[RecordedTrace | Problem], tally: _Tally, *, is_named: bool) -> None:
         for one in found:
             if not isinstance(one, Problem):
+                if self._is_copy(one):
+                    continue
                 tally.add(one)
                 self._add(one.trace, tally)
             elif one.strange and not is_named:
                 tally.left_out.append(str(one))
             else:
                 tally.errors.append(str(one))
+
+    def _is_copy(self, one: RecordedTrace) -> bool:
+        """Whether another file has told as much of it."""
+        if not reading.importer(one.format).repeats:
+            return False
+        before, now = self._told.get(one.trace.id, -1), len(one.trace.steps)
+        self._told[one.trace.id] = max(before, now)
+        return now <= before
 
     def _add(self, trace: Trace, tally: _Tally) -> None:
         if self._store is None:

@@ -45,6 +45,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "importers": {
         "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
+        "claude-code": "journeyman.tracing.importers.claude_code:FORMAT",
+        "codex": "journeyman.tracing.importers.codex:FORMAT",
+        "gemini": "journeyman.tracing.importers.gemini:FORMAT",
+        "opencode": "journeyman.tracing.importers.opencode:FORMAT",
+        "openhands": "journeyman.tracing.importers.openhands:FORMAT",
+        "cursor": "journeyman.tracing.importers.cursor:FORMAT",
+        "aider": "journeyman.tracing.importers.aider:FORMAT",
         "tau2-bench": "journeyman.tracing.importers.tau_bench:TAU2_BENCH",
         "inspect": "journeyman.tracing.importers.inspect_log:FORMAT",
         "langfuse": "journeyman.tracing.importers.langfuse:FORMAT",

@@ -16,7 +16,7 @@ from journeyman.core.errors import InputError, JourneymanError, TraceError
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.jsonl import check
-from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, SeveralRecords
+from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, Row, SeveralRecords
 
 _log = logging.getLogger(__name__)
 OWN = "journeyman"
@@ -212,15 +212,16 @@ class _FileReader:
     def _several(
         self, format: Format, several: SeveralRecords, records: Iterable[JsonRecord | Problem]
     ) -> Iterator[RecordedTrace | Problem]:
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         where = str(self._path)
         for one in records:
             if isinstance(one, Problem):
                 yield one
             elif isinstance(one.value, dict) and several.begins(one.value):
+                head = several.carried(rows) if rows else None
                 if rows:
                     yield from self._read(format, several.joined([*rows]), where)
-                rows, where = [one.value], one.where
+                rows, where = [*([] if head is None else [head]), one.value], one.where
             elif isinstance(one.value, dict) and several.belongs(one.value):
                 rows.append(one.value)
             else:
