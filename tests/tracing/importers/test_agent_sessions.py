@@ -1,6 +1,7 @@
 """Sessions of coding agents: every prompt, answer and tool call is there, and tokens are counted once."""
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,3 +193,29 @@ def test_counts_that_aider_has_rounded_are_not_known(tmp_path: Path) -> None:
     (tmp_path / ".aider.chat.history.md").write_text(text)
     (trace,) = traces(tmp_path)
     assert (trace.input_tokens, trace.output_tokens, trace.cost) == (None, 31, 0.01)
+
+
+_JUNK: tuple[object, ...] = (None, True, -1, 2.5, "", "x", [], {}, [{}], [[]], {"a": None}, {"id": []}, 10**400, "\ud800")
+
+
+def _spoilt(value: object, chance: random.Random) -> object:
+    """A JSON value in which some values are something else."""
+    if chance.random() < 0.03:
+        return chance.choice(_JUNK)
+    if isinstance(value, dict):
+        return {name: _spoilt(each, chance) for name, each in value.items()}
+    return [_spoilt(each, chance) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", set(WRITERS) - {"aider", "cursor"})
+def test_whatever_stands_in_the_files_is_read_or_named(name: str, tmp_path: Path) -> None:
+    agent_sessions.write(tmp_path, name, 3)
+    chance = random.Random(name)
+    for path in files(tmp_path):
+        text = path.read_text()
+        rows = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
+        path.write_text("\n".join(json.dumps(_spoilt(row, chance)) for row in rows))
+    for path in files(tmp_path):
+        for found in read(path, name):
+            assert isinstance(found, Problem) or found.trace.id
+        list(read(path))

@@ -34,10 +34,10 @@ _NOBODY = "<synthetic>"
 
 def recognised(record: Row) -> bool:
     """Whether a line is one of a session."""
-    kind = record.get("type")
+    kind = fields.string(record.get("type"))
     if kind in _SAID:
         return {"uuid", "parentUuid", "sessionId"} <= record.keys()
-    return kind in _BESIDE and _BESIDE[str(kind)] <= record.keys()
+    return kind in _BESIDE and _BESIDE[kind] <= record.keys()
 
 
 def begins(line: Row) -> bool:
@@ -79,7 +79,7 @@ def read(record: Row) -> Iterator[RecordedTrace]:
             git_branch=first.get("gitBranch"),
             version=first.get("version"),
             agent_id=first.get("agentId"),
-            unread=dict(Counter(str(line.get("type")) for line in lines if line.get("type") not in (*_SAID, *_BESIDE))),
+            unread=dict(Counter(kind for line in lines if (kind := str(line.get("type"))) not in (*_SAID, *_BESIDE))),
         ),
     )
 

@@ -29,7 +29,9 @@ def recognised(record: Row) -> bool:
 
 
 def _wrapped(record: Row) -> bool:
-    return record.get("type") in _WRAPPED and "timestamp" in record and isinstance(record.get("payload"), Mapping)
+    return (
+        fields.string(record.get("type")) in _WRAPPED and "timestamp" in record and isinstance(record.get("payload"), Mapping)
+    )
 
 
 def _old_head(record: Row) -> bool:

@@ -23,7 +23,7 @@ _FILE = re.compile(r"(?:event-)?0*(\d+)(?:-[\w-]+)?\.json")
 
 def _is_event(record: Row) -> bool:
     first_format = isinstance(record.get("source"), str) and bool({"action", "observation"} & record.keys())
-    return {"id", "timestamp"} <= record.keys() and (first_format or record.get("kind") in _KINDS)
+    return {"id", "timestamp"} <= record.keys() and (first_format or fields.string(record.get("kind")) in _KINDS)
 
 
 def _knows(head: FileHead) -> bool:

@@ -255,11 +255,13 @@ class _FileReader:
 
     def _one(self, format: Format, one: JsonRecord) -> Iterator[RecordedTrace | Problem]:
         try:
-            strange = self._format is not None and not _says(format, format.recognises, one.value, named=True)
+            strange = not isinstance(one.value, dict) or (
+                self._format is not None and not _says(format, format.recognises, one.value, named=True)
+            )
         except TraceError as error:
             yield Problem(one.where, str(error))
             return
-        if strange or not isinstance(one.value, dict):
+        if strange:
             yield Problem(one.where, f"is no record of the format {format.name}")
         else:
             yield from self._read(format, one.value, one.where)
