@@ -47,12 +47,12 @@ def by_prompt(turns: Iterable[Turn], *, session: str, agent: str, **about: Any) 
     """
     groups: list[list[Turn]] = []
     for turn in turns:
-        if not groups or (turn.role == "user" and any(each.role != "user" for each in groups[-1])):
+        if not groups or (turn.role == "user" and any(each.role in ("assistant", "tool") for each in groups[-1])):
             groups.append([])
         groups[-1].append(turn)
     for number, group in enumerate(groups, start=1):
         times = [turn.started_at for turn in group if turn.started_at]
-        asked = list(takewhile(lambda turn: turn.role == "user", group))
+        asked = [turn for turn in takewhile(lambda turn: turn.role not in ("assistant", "tool"), group) if turn.role == "user"]
         name = (asked[0].id if asked else "") or number
         yield recorded(
             f"{agent}-{session}-{name}" if session else "",

@@ -42,8 +42,10 @@ SESSIONS = 25
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_prompt_answer_and_tool_call_is_there_and_tokens_are_counted_once(name: str, tmp_path: Path) -> None:
     written = agent_sessions.write(tmp_path, name, SESSIONS)
-    # A session that was resumed stands in two files: the same traces, by their ids.
-    found = list({trace.id: trace for trace in traces(tmp_path)}.values())
+    found = list(traces(tmp_path))
+    if name == "claude-code":
+        # A session that was resumed stands in two files: the same traces, by their ids.
+        found = list({trace.id: trace for trace in found}.values())
     told = contents_of(found)
     assert (told.prompts, told.answers, told.calls) == (written.prompts, written.answers, written.calls)
     assert (told.failed, told.input_tokens, told.output_tokens) == (written.failed, written.input_tokens, written.output_tokens)

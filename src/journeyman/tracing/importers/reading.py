@@ -293,6 +293,12 @@ class _FileReader:
         return replace(found, trace=trace, name=called, where=where, format=name)
 
 
+def complete(found: RecordedTrace, format: Format, where: str) -> RecordedTrace:
+    """What was read of a format whose ids are unique in the world, with the format's name and where it stands."""
+    trace = replace(found.trace, source=format.name)
+    return replace(found, trace=trace, name=trace.id, where=where, format=format.name)
+
+
 def _starts(several: SeveralRecords, first: JsonRecord) -> bool:
     return isinstance(first.value, dict) and several.starts(first)
 
