@@ -54,6 +54,7 @@ class GitHistory:
             "--unified=2",
             "--no-color",
             "--no-ext-diff",
+            "--no-textconv",
         ]
         last = ""
         for number, text in enumerate(self._records([*asked, *tips, *(f"^{tip}" for tip in read)]), start=1):
