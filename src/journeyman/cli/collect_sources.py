@@ -223,7 +223,7 @@ def _show(reports: "Sequence[SourceReport]", *, dry_run: bool) -> None:
         if out := [f"{count:,} {why}" for why, count in left if count]:
             say(f"{each.kind}: left out: {', '.join(out)}")
         if each.more:
-            say(f"{each.kind}: there is more; the same command goes on, and --max-samples takes more at once")
+            say(f"{each.kind}: there is more, for the same command again; --max-samples takes more at once")
     if not any(each.traces + each.documents for each in reports):
         say("there was nothing new")
     elif dry_run:

@@ -14,8 +14,6 @@ KIND = "git"
 _FORMAT = "%x1e%H%x1f%an <%ae>%x1f%aI%x1f%P%x1f%B%x1f"
 _PATCH = 16_000
 """Characters of what a commit changed that are kept."""
-_MARKED = 500
-"""After so many commits it is noted how far was read."""
 
 
 class GitHistory:
@@ -56,17 +54,16 @@ class GitHistory:
             "--no-ext-diff",
             "--no-textconv",
         ]
-        last = ""
-        for number, text in enumerate(self._records([*asked, *tips, *(f"^{tip}" for tip in read)]), start=1):
+        frontier = set(read)
+        for text in self._records([*asked, *tips, *(f"^{tip}" for tip in read)]):
             parts = text.split("\x1f", 5)
             if len(parts) < 6:
                 yield Problem(key, "a commit could not be read")
                 continue
             yield self._commit(*parts)
-            last = parts[0]
-            if number % _MARKED == 0:
-                # Whoever reads in this order has its parents, too.
-                yield Bookmark(key, {"tips": [*read, last]})
+            # Parents come first: what is read is what these lead to.
+            frontier = (frontier - set(parts[3].split())) | {parts[0]}
+            yield Bookmark(key, {"tips": sorted(frontier)})
         yield Bookmark(key, {"tips": tips})
 
     def _commit(self, hash: str, author: str, at: str, parents: str, message: str, patch: str) -> Document:
