@@ -17,7 +17,13 @@ Span = tuple[int, int, str]
 """From, to, and the kind of what stands there."""
 _MOST_NAMES = 5000
 
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,5}([A-Za-z]{2,24})(?![\w(:])", re.ASCII)
+# None of these begins with a look behind: one that begins with a class of characters is found many times as fast. What stands
+# before is asked of what was found.
+_AT = re.compile(r"@[A-Za-z0-9-]{1,63}\.", re.ASCII)
+_LOCAL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}\Z", re.ASCII)
+_DOMAIN = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.){1,5}([A-Za-z]{2,24})(?![\w(:])", re.ASCII)
+_RUN = re.compile(r"[+(0-9][0-9 ()./-]{6,40}[0-9]", re.ASCII)
+"""Where a number may stand that is somebody's."""
 _DOMAINS = re.compile(
     "[a-z]{2}|com|org|net|edu|gov|mil|int|info|biz|name|dev|app|xyz|online|site|tech|cloud|shop|store|blog|email|company|systems"
     "|software|agency|digital|studio|group|team|works?|world|live|life|news|media|example|test|invalid|local|internal"
@@ -41,14 +47,13 @@ _CARD = re.compile(
 _BRANDS = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|6(?:011|5\d\d)\d{12}|35\d{14}|3(?:0[0-5]|[68]\d)\d{11}"
 )
-_IBAN = re.compile(r"(?<!\w)([A-Z]{2})\d{2}(?= ?[A-Z0-9]{4})")
+_IBAN = re.compile(r"([A-Z][A-Z])\d\d ?[A-Z0-9]{4} ?[A-Z0-9]{4}", re.ASCII)
 _IBAN_LENGTHS = {
     "AD": 24, "AE": 23, "AT": 20, "BE": 16, "BG": 22, "CH": 21, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "EE": 20, "ES": 24,
     "FI": 18, "FR": 27, "GB": 22, "GR": 27, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IS": 26, "IT": 27, "LI": 21, "LT": 20,
     "LU": 20, "LV": 21, "MC": 27, "MT": 31, "NL": 18, "NO": 15, "PL": 28, "PT": 25, "RO": 24, "SA": 24, "SE": 24, "SI": 19,
     "SK": 24, "SM": 27, "TR": 26, "UA": 29,
 }  # fmt: skip
-_DIGIT = re.compile(r"\d{3}|\d\d[ .]\d\d")
 
 
 class Personal:
@@ -102,18 +107,25 @@ class Personal:
 
     def _spans(self, text: str) -> Iterator[Span]:
         if "@" in text:
-            yield from ((*found.span(), "email") for found in _EMAIL.finditer(text) if _is_address(found))
+            yield from ((start, end, "email") for found in _AT.finditer(text) for start, end in _address(text, found.start()))
         if self._names is not None:
             yield from ((*found.span(), "person") for found in self._names.finditer(text))
-        if _DIGIT.search(text) is None:
-            return
-        yield from ((*found.span(), "card") for found in _CARD.finditer(text) if _is_card(found[0]))
         yield from ((start, end, "iban") for found in _IBAN.finditer(text) for start, end in _iban(text, found))
-        yield from ((*found.span(), "phone") for found in _PHONE.finditer(text) if _is_phone(text, found))
+        for run in _RUN.finditer(text):
+            # A run may begin or end within what is looked for.
+            start, end = max(0, run.start() - 1), run.end() + 24
+            yield from ((*found.span(), "card") for found in _CARD.finditer(text, start, end) if _is_card(found[0]))
+            yield from ((*found.span(), "phone") for found in _PHONE.finditer(text, start, end) if _is_phone(text, found))
 
 
-def _is_address(found: re.Match[str]) -> bool:
-    return _DOMAINS.fullmatch(found[1].lower()) is not None and not _NOBODY.match(found[0])
+def _address(text: str, at: int) -> Iterator[tuple[int, int]]:
+    """The address of mail around a place where `@` stands."""
+    domain, local = _DOMAIN.match(text, at), _LOCAL.search(text[max(0, at - 65) : at])
+    if domain is None or local is None or _DOMAINS.fullmatch(domain[1].lower()) is None:
+        return
+    start = at - len(local[0])
+    if not _NOBODY.match(text[start : domain.end()]):
+        yield start, domain.end()
 
 
 def _is_phone(text: str, found: re.Match[str]) -> bool:
@@ -135,7 +147,7 @@ def _is_card(text: str) -> bool:
 
 def _iban(text: str, found: re.Match[str]) -> Iterator[tuple[int, int]]:
     length = _IBAN_LENGTHS.get(found[1])
-    if length is None:
+    if length is None or (found.start() and (text[found.start() - 1].isalnum() or text[found.start() - 1] == "_")):
         return
     at, chars = found.start(), ""
     while at < len(text) and len(chars) < length and (text[at].isascii() and (text[at].isalnum() or text[at] == " ")):

@@ -346,10 +346,15 @@ class Redactor:
     def _step(self, step: Step) -> Step:
         if not self._looks_everywhere and not self._has(self._texts(step), _ids(step)):
             return step
-        changed = self._fields(step)
-        if isinstance(step, ModelCall) and step.messages:
-            changed["messages"] = tuple(map(self._message, step.messages))
-        return _changed(step, changed)
+        if not isinstance(step, ModelCall) or not step.messages:
+            return _changed(step, self._fields(step))
+        messages = tuple(map(self._message, step.messages))
+        if not self._own and self._personal is not None and step.prompt == spoken(step.messages):
+            # Of the same words it would be the same, and looking for personal data costs.
+            prompt = spoken(messages)
+            step = replace(step, prompt=prompt) if prompt != step.prompt else step
+            return _changed(step, {**self._fields(step, "prompt"), "messages": messages})
+        return _changed(step, {**self._fields(step), "messages": messages})
 
     def _message(self, message: Message) -> Message:
         answers = message.answers and self.id(message.answers)
@@ -368,8 +373,8 @@ class Redactor:
     def _reward(self, reward: Reward) -> Reward:
         return _changed(reward, {"evidence": self.text(reward.evidence)})
 
-    def _fields(self, record: Step | Trace) -> dict[str, Any]:
-        texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)])
+    def _fields(self, record: Step | Trace, but: str = "") -> dict[str, Any]:
+        texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)] if name != but)
         changed: dict[str, Any] = {name: self.text(value) for name, value in texts if value}
         ids = ((name, getattr(record, name)) for name in _IDS[type(record)])
         changed |= {name: self.id(value) for name, value in ids if value}
