@@ -9,7 +9,7 @@ traces ─┬─ trace_parts        what a trace is, in pieces: the header, then
   │                         where a word that came late changes what one taken back had left standing
         └─ trace_digests        all that statistics add up, a block of traces a row
 span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
-part_words, content_words        the index of the full-text search; see `words`
+part_words, content_words        the index of the full-text search; see `words`. `document_words` is that of documents
 """
 
 from datetime import datetime
@@ -267,7 +267,7 @@ SPANS = sa.Table(
 )
 """`trace` is a `seq` of `span_traces`."""
 
-WORD_INDEXES = ("part_words", "content_words")
+WORD_INDEXES = ("part_words", "content_words", "document_words")
 """The tables of the full-text search, without the texts themselves: these are kept once already, compressed."""
 _FTS5 = "create virtual table {} using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')"
 _FORGET = """
