@@ -161,6 +161,41 @@ def generate(  # noqa: PLR0913 - a parameter an option
     return 1 if fewer else 0
 
 
+@command.command("validate")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--every", is_flag=True, help="Try every cheat on each task, instead of one of each kind.")
+@click.option("--plugin", metavar="MODULE", multiple=True, help="A plugin of pytest that the tests need; may be repeated.")
+@click.option("--sandbox", metavar="NAME", default="auto", help="Where code runs.  [default: the strongest there is]")
+@json_option
+def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool) -> int:
+    """Examine tasks by running them: the reference passes three times, nothing done fails, and no cheat is paid.
+
+    Cheats are stubs, ending the process, patched tests, skips, changed tests and settings, objects that equal everything, and
+    looking up what is right. Ends with 1 when a task is not sound.
+
+    \b
+    Example:
+      journeyman tasks validate tasks.jsonl
+    """
+    from journeyman.experiments.task_generation import validate as validation
+    from journeyman.tasks import repository
+
+    tasks = repository.read(file)
+    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen:
+        checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
+        found = asyncio.run(checked)
+    if not as_json:
+        rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
+        sound, tried = found.as_json()["sound"], sum(found.attempts.values())
+        paid = sum(flaw.what.startswith("paid") for flaw in found.flaws)
+        write(f"{sound} of {counted(len(tasks), 'task')} sound")
+        write(f"{counted(tried, 'cheat')} of {counted(len(found.attempts), 'kind')}, {paid} paid")
+        unknown = ", ".join(f"{kind} {number}" for kind, number in found.unknown.items() if number)
+        write(*([f"not to be told: {unknown}"] if unknown else []), f"{found.cpu_seconds:.0f} s of CPU behind the walls")
+    emit({"file": str(file), **found.as_json()}, as_json=as_json)
+    return 0 if found.sound else 1
+
+
 @command.command("stats")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @json_option
