@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "See a small real model fail at a job, learn from its failures, and pass.",
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "scenarios": "Write, check and look at scenarios to train on.",
+    "tasks": "Make tasks of a team's own repositories, each checked by running it.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "check": "Run solutions against tests that they cannot reach.",
     "compare": "Say whether B is really better than A, from anybody's results.",

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Protocol
 
 from journeyman.core import registry
+from journeyman.rewards.checks import can_fail
 from journeyman.rewards.repository.suite import Steady
-from journeyman.sandbox.base import Sandbox
+from journeyman.rewards.repository.verdict import checks_of
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.environments import Environment
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.mutations import Function, functions
 from journeyman.tasks.repository.tree import Tree
+
+TREES = "trees"
+"""Beside environments, the folder with the files that tasks start from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,12 @@ class Subject:
         for path in self.tree.sources:
             for function in functions(self.tree.text(path)):
                 yield path, function
+
+    def keep(self, tree: Tree) -> None:
+        """Lay files that a task starts from beside those of the repository itself."""
+        path = self.environment.folder.parent / TREES / f"{tree.digest}.tar.gz"
+        if not path.exists():
+            tree.pack(path)
 
     def covering(self, path: str, lines: Sequence[int]) -> tuple[str, ...]:
         """Passing tests that come by any of the lines of a file, quickest first."""
@@ -89,6 +100,31 @@ class Generator(Protocol):
         """
 
 
+def alternating(*streams: Iterator[Draft]) -> Iterator[Draft]:
+    """One of each stream in turn, as long as there are any."""
+    left = list(streams)
+    while left:
+        for stream in tuple(left):
+            draft = next(stream, None)
+            if draft is None:
+                left.remove(stream)
+            else:
+                yield draft
+
+
+def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:
+    """The task, where passing its tests says something: each file of them holds some that could fail."""
+    for check in checks_of(task, task.examined(tree, task.right(tree))):
+        names = {
+            test.partition("::")[2].replace("::", ".")
+            for test in task.checks.fail_to_pass
+            if test.startswith(f"{check.file}::")
+        }
+        if not can_fail(check, names):
+            return Rejected("its tests assert nothing that could be turned round")
+    return task
+
+
 def generator_of(category: str) -> Generator:
     """
     Raises:
@@ -116,3 +152,33 @@ class Shares:
     def count(self, draft: Draft) -> None:
         self.kinds[draft.kind] += 1
         self.sources[draft.source] += 1
+
+
+@dataclass(slots=True)
+class Metered:
+    """A sandbox that counts what its runs cost. Sessions are not counted."""
+
+    box: Sandbox
+    cpu_seconds: float = 0.0
+    runs: int = 0
+
+    @property
+    def level(self) -> Level:
+        return self.box.level
+
+    async def start(self) -> None:
+        await self.box.start()
+
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
+        outcome = await self.box.run(program, tools=tools)
+        self.runs += 1
+        self.cpu_seconds += outcome.cpu_seconds or 0.0
+        return outcome
+
+    async def session(
+        self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
+    ) -> Session:
+        return await self.box.session(limits=limits, files=files, idle_seconds=idle_seconds)
+
+    async def close(self) -> None:
+        await self.box.close()

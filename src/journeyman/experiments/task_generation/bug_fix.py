@@ -3,10 +3,10 @@
 import random
 from collections.abc import Iterator
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
-from journeyman.rewards.checks import can_fail
+from journeyman.core.format import counted
+from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, alternating, noticed
+from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
-from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import mutations
@@ -19,10 +19,13 @@ _SECONDS = 30.0
 
 
 class BugFix:
-    """One mutation in a function that tests come by."""
+    """One mutation in a function that tests come by; of a repository's history also what a commit mended."""
 
     category = Category.BUG_FIX
     version = "1"
+
+    def __init__(self) -> None:
+        self._commits = Commits(self.category)
 
     def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
         found = list[tuple[str, Draft]]()
@@ -41,9 +44,11 @@ class BugFix:
                     told={"old": each.old, "new": each.new},
                 )
                 found.append((draft.source, draft))
-        yield from _in_turns(found, chance)
+        yield from alternating(_in_turns(found, chance), self._commits.drafts(subject, chance))
 
     async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+        if self._commits.made(draft):
+            return await self._commits.task(draft, subject, box)
         tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
         if not tests:
             return Rejected("no test comes by it")
@@ -60,6 +65,7 @@ def bug_task(
     draft: Draft, subject: Subject, run: SuiteRun, tests: tuple[str, ...], *, generator: str, category: str = Category.BUG_FIX
 ) -> RepositoryTask | Rejected:
     """The task that follows from what tests did on the faulty code."""
+    tests = tuple(sorted(tests))  # How long each took differs from time to time, and tasks must not.
     failing = tuple(test for test in tests if run.became.get(test) == "failed")
     if not failing:
         return Rejected("no test notices it")
@@ -83,20 +89,7 @@ def bug_task(
         license=subject.license,
         split=split_of(subject.name, draft.source),
     )
-    return _noticed(task, subject)
-
-
-def _noticed(task: RepositoryTask, subject: Subject) -> RepositoryTask | Rejected:
-    """The task, where passing its tests says something: each file of them holds some that could fail."""
-    for check in checks_of(task, task.examined(subject.tree, task.right(subject.tree))):
-        names = {
-            test.partition("::")[2].replace("::", ".")
-            for test in task.checks.fail_to_pass
-            if test.startswith(f"{check.file}::")
-        }
-        if not can_fail(check, names):
-            return Rejected("its tests assert nothing that could be turned round")
-    return task
+    return noticed(task, subject.tree)
 
 
 def _others(subject: Subject, failing: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,9 +107,10 @@ def _statement(subject: Subject, draft: Draft, run: SuiteRun, failing: tuple[str
     area = f"{subject.name}" if leaks(function, draft) else f"`{function.split('.')[0]}` of {subject.name}"
     told = f"Something that used to work with {area} does not any more."
     shown = f" What is seen: {seen}" if seen else ""
+    hidden = f"{counted(len(failing), 'test')} that passed before {'fails' if len(failing) == 1 else 'fail'} because of it"
     return (
-        f"{told}{shown}\nFind the fault in the code and mend it. Because of it {len(failing)} tests fail that passed "
-        "before. They are not in the repository; the others there must go on passing. Tests are run with `python -m pytest`."
+        f"{told}{shown}\nFind the fault in the code and mend it. Outside the repository {hidden}; those that are there must go "
+        "on passing. They are run with `python -m pytest`."
     )
 
 

@@ -175,7 +175,8 @@ class _Journal:
         place = path.with_name(f".{path.name}.tried")
         known: dict[str, RepositoryTask | Rejected] = {}
         if place.exists():
-            lines = [line.value for line in iter_jsonl(place, json_object, unfinished=False)]
+            # What a kill left half-written is tried again.
+            lines = [line.value for line in iter_jsonl(place, json_object, bad=lambda *_: None)]
             if lines and lines[0] == head:
                 known = {str(each["key"]): _result(each) for each in lines[1:]}
             else:
