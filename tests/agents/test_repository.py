@@ -30,25 +30,23 @@ from tests.support import repository_tasks
 
 pytestmark = pytest.mark.service
 
+Bench = tuple[RepositoryWorkshop, tuple[RepositoryTask, ...]]
 DONE = "```done\nmended\n```"
 
 
 @pytest.fixture(scope="module")
-def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environments(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("environments")
-    repository_tasks.environment(folder)
-    return folder
+    return folder, repository_tasks.environment(folder)
 
 
 @pytest.fixture
-async def bench(environments: Path, tmp_path: Path) -> AsyncIterator[tuple[RepositoryWorkshop, tuple[RepositoryTask, ...]]]:
-    tasks = repository_tasks.tasks_of(repository_tasks.kept_package(tmp_path, environments))
-    made = repository_tasks.workshop(tasks, environments)
+async def bench(environments: tuple[Path, str], tmp_path: Path) -> AsyncIterator[Bench]:
+    folder, digest = environments
+    tasks = repository_tasks.tasks_of(repository_tasks.kept_package(tmp_path, folder), digest)
+    made = repository_tasks.workshop(tasks, folder)
     yield made, tasks
     await made.close()
-
-
-Bench = tuple[RepositoryWorkshop, tuple[RepositoryTask, ...]]
 
 
 async def tried(bench: Bench, *script: Line, number: int = 0, **more: object) -> tuple[Trace, Scripted, RepositoryTask]:

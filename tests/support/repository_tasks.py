@@ -1,12 +1,9 @@
 """Tasks of the small package, and an environment for them that is made without a network."""
 
-import importlib.util
-import json
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from journeyman import sandbox
 from journeyman.agents.repository import RepositoryWorkshop
@@ -16,11 +13,9 @@ from journeyman.sandbox.base import Sandbox
 from journeyman.tasks import repository
 from journeyman.tasks.repository import Category, Checks, RepositoryTask
 from journeyman.tasks.repository.tree import Tree, read_tree
+from tests.support import wheels
 from tests.support.repositories import package
 
-DIGEST = "0123456789abcdef"
-COPIED = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "coverage", "py")
-"""What the tests of the package need, out of the environment that these tests run in."""
 RATES, LABELS = "tests/test_rates.py", "tests/test_labels.py"
 
 
@@ -54,23 +49,11 @@ BUGS = (
 )  # fmt: skip
 
 
-def environment(folder: Path) -> Path:
-    """A virtual environment with pytest, as `environments.opened` finds it; its folder."""
-    place = folder / DIGEST
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
-    packages = next(place.glob("lib/python*/site-packages"))
-    for name in COPIED:
-        found = importlib.util.find_spec(name)
-        assert found is not None, name
-        assert found.origin is not None, name
-        origin = Path(found.origin)
-        if found.submodule_search_locations is None:
-            shutil.copy(origin, packages)
-        else:
-            shutil.copytree(origin.parent, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
-    told = {"digest": DIGEST, "name": "parcels", "python": sys.version.split()[0], "distributions": []}
-    (place / "environment.json").write_text(json.dumps(told))
-    return place
+def environment(folder: Path) -> str:
+    """An environment with pytest in a folder of environments; its digest. Made without a network."""
+    with pytest.MonkeyPatch.context() as patch:
+        wheels.without_network(patch, folder / "wheels")
+        return environments.build(folder, environments.Needs(name="parcels", version="1.2.0", requirements=())).digest
 
 
 def kept_package(folder: Path, environments_folder: Path) -> Tree:
@@ -80,7 +63,7 @@ def kept_package(folder: Path, environments_folder: Path) -> Tree:
     return tree
 
 
-def tasks_of(tree: Tree) -> tuple[RepositoryTask, ...]:
+def tasks_of(tree: Tree, digest: str) -> tuple[RepositoryTask, ...]:
     """One for each bug."""
     found = []
     for bug in BUGS:
@@ -91,7 +74,7 @@ def tasks_of(tree: Tree) -> tuple[RepositoryTask, ...]:
                 category=Category.BUG_FIX,
                 repository="parcels",
                 tree=tree.digest,
-                environment=DIGEST,
+                environment=digest,
                 statement=f"`{bug.function}` does not do what it did. Mend it.",
                 base={bug.path: text.replace(bug.right, bug.wrong)},
                 reference={bug.path: text},
@@ -102,9 +85,9 @@ def tasks_of(tree: Tree) -> tuple[RepositoryTask, ...]:
     return tuple(found)
 
 
-def written(folder: Path, environments_folder: Path) -> Path:
+def written(folder: Path, environments_folder: Path, digest: str) -> Path:
     """A file of the tasks."""
-    repository.write(folder / "tasks.jsonl", tasks_of(kept_package(folder, environments_folder)))
+    repository.write(folder / "tasks.jsonl", tasks_of(kept_package(folder, environments_folder), digest))
     return folder / "tasks.jsonl"
 
 
