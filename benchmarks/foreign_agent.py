@@ -4,30 +4,36 @@
     python -m benchmarks.foreign_agent --tasks tasks.jsonl --count 10 --right 7 --json
 
 The model is a script that reads the task out of what the agent sends. For some tasks it answers with commands that leave what
-is right, for the others with commands that change something else. So it is known before which attempts must pass; what is looked
-at is that exactly these do, and that all of what the agent did arrives in the gateway's store. pip installs the agent once.
+is right, for the others with commands that change something else. So it is known before which attempts must pass; seen is
+whether exactly these do, and whether all of what the agent did arrives in the gateway's store. pip installs the agent once.
 """
 
 import argparse
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from journeyman.core.format import counted
-from journeyman.stores import open_store, open_traces
+from journeyman.stores import open_store
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
 from tests.support.llm_server import Answer, completion, serving
 
 PACKAGE = "mini-swe-agent==2.4.6"
-COMMAND = "cmd:env MSWEA_CONFIGURED=1 MSWEA_COST_TRACKING=ignore_errors mini -y --exit-immediately -m openai/scripted -t {task}"
+COMMAND = (
+    "cmd:env MSWEA_CONFIGURED=1 MSWEA_COST_TRACKING=ignore_errors LITELLM_LOCAL_MODEL_COST_MAP=True "
+    "mini -y --exit-immediately -m openai/scripted -t {task}"
+)
+"""Its price list is not fetched: there is no network, and it would try again for seconds."""
 DONE = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
@@ -42,6 +48,8 @@ def commands(task: RepositoryTask, *, right: bool) -> Iterator[str]:
 def model(tasks: Sequence[RepositoryTask], right: set[str]) -> Any:
     """A script: the next command for the task that the conversation speaks of."""
 
+    numbers = count()
+
     def answer(body: Mapping[str, Any]) -> Answer:
         said = json.dumps(body["messages"], ensure_ascii=False)
         spoken = [task for task in tasks if json.dumps(task.statement, ensure_ascii=False)[1:-1] in said]
@@ -53,7 +61,9 @@ def model(tasks: Sequence[RepositoryTask], right: set[str]) -> Any:
             "content": "Next.",
             "tool_calls": [{"id": f"c{before}", "type": "function", "function": call}],
         }
-        return completion(None, choices=[{"index": 0, "message": message, "finish_reason": "tool_calls"}])
+        return completion(
+            None, id=f"c-{next(numbers)}", choices=[{"index": 0, "message": message, "finish_reason": "tool_calls"}]
+        )
 
     return answer
 
@@ -71,9 +81,9 @@ def gateway(upstream: str, folder: Path) -> Iterator[str]:
             process.wait(60)
 
 
-def different(tasks: Sequence[RepositoryTask], count: int) -> list[RepositoryTask]:
+def different(tasks: Sequence[RepositoryTask], most: int) -> list[RepositoryTask]:
     """Tasks that a model can tell apart by what is asked."""
-    return list({task.statement: task for task in tasks}.values())[:count]
+    return list({task.statement: task for task in tasks}.values())[:most]
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
@@ -106,16 +116,17 @@ def _found(folder: Path, tasks: Sequence[RepositoryTask], right: set[str], repor
     with open_store(str(folder / ".journeyman/journeyman.db"), make=False) as store:
         attempts = [each for each in store.attempts(run_id=report["run"]) if "/candidate/" in each.id]
         verdicts = {each.trace.task_id: each.score.total for each in attempts}
-    with open_traces(folder / ".journeyman/journeyman.db") as traces:
-        recorded = [trace for trace in traces.traces() if trace.source == "gateway"]
+    # Read where they lie: what tells nothing that the attempt's own trace does not tell is listed nowhere.
+    with closing(sqlite3.connect(folder / ".journeyman/journeyman.db")) as database:
+        wanted = "select count(distinct task_id), sum(model_calls) from traces where source = 'gateway'"
+        traces, calls = database.execute(wanted).fetchone()
     return {
         "tasks": len(tasks),
         "right": sum(verdicts.get(id) == 1.0 for id in right),
         "wrong": sum(verdicts.get(task.id) == 0.0 for task in tasks if task.id not in right),
-        "traces": len(recorded),
-        "traces_of_tasks": len({trace.task_id for trace in recorded}),
-        "model_calls": sum(len(trace.calls) for trace in recorded),
-        "steps": len(attempts[0].trace.steps),
+        "traces": traces,
+        "recorded_calls": calls,
+        "attempted_calls": sum(len(each.trace.calls) for each in attempts),
         "reason": report["reason"],
     }
 

@@ -34,3 +34,18 @@ def _wheel(found: Distribution, folder: Path) -> None:
             # Scripts lie outside, and caches are made anew.
             if not str(file).startswith("..") and file.suffix != ".pyc" and file.name not in ("INSTALLER", "REQUESTED"):
                 packed.write(str(found.locate_file(file)), str(file))
+
+
+def program(folder: Path, name: str, code: str) -> None:
+    """A wheel of one module with a function `main`, and a script of the same name that calls it."""
+    module, about = name.replace("-", "_"), f"{name.replace('-', '_')}-1.0.dist-info"
+    files = {
+        f"{module}.py": code,
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": f"[console_scripts]\n{name} = {module}:main\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in files)
+    with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as packed:
+        for path, text in files.items():
+            packed.writestr(path, text)
