@@ -5,7 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,21 @@ def kept_tree(digest: str, folder: Path = FOLDER) -> Tree:
     if not path.exists():
         raise InputError(f"the files {digest} are not in {folder}; `journeyman tasks environment build REPO` brings them there")
     return Tree.unpack(path)
+
+
+def workplaces(folder: Path, box: str, beside: tuple[str, ...] = ()) -> tuple[Callable[[str], Tree], Callable[[str], Sandbox]]:
+    """What gives the files of a digest, and a sandbox in the environment of one.
+
+    Args:
+        box: The kind of sandbox, by name.
+        beside: Folders that are shown in it, too.
+    """
+
+    def open_sandbox(digest: str) -> Sandbox:
+        interpreter = environments.opened(folder, digest).interpreter
+        return sandbox.load(box, interpreter=replace(interpreter, beside=beside))
+
+    return lambda digest: kept_tree(digest, folder), open_sandbox
 
 
 @dataclass(slots=True)
