@@ -16,7 +16,7 @@ from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
     from journeyman.experiments.collecting import SourceReader, SourceReport
-    from journeyman.tracing.sources.base import Finding, Source
+    from journeyman.tracing.sources.base import SourceFinding, WorkSource
 
 _SHOWN = 20
 """Broken places that are named on the screen; `--json` names all."""
@@ -86,7 +86,7 @@ def sources(as_json: bool) -> int:
     return 0
 
 
-def _found() -> "Iterator[tuple[str, Finding]]":
+def _found() -> "Iterator[tuple[str, SourceFinding]]":
     from journeyman.experiments.collecting import source
 
     for kind in _UNASKED:
@@ -94,7 +94,7 @@ def _found() -> "Iterator[tuple[str, Finding]]":
             yield kind, found
 
 
-def _show_findings(found: "Sequence[tuple[str, Finding]]") -> None:
+def _show_findings(found: "Sequence[tuple[str, SourceFinding]]") -> None:
     if not found:
         say("nothing of a team's work was found where programs keep it; a source takes a path: journeyman collect git ../shop")
         return
@@ -154,7 +154,7 @@ def everything(as_json: bool, **given: Any) -> int:
     return collected(enabled(), given, as_json=as_json)
 
 
-def enabled() -> "list[Source]":
+def enabled() -> "list[WorkSource]":
     """What the project's settings name.
 
     Raises:
@@ -172,15 +172,15 @@ def enabled() -> "list[Source]":
     return [source(each.kind, project.root / Path(each.path).expanduser() if each.path else None) for each in named.values()]
 
 
-def collected(sources: "Sequence[Source]", given: Mapping[str, Any], *, as_json: bool) -> int:
+def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_json: bool) -> int:
     """Read sources, watch them, or take what is stored of them through today's masks; the exit code."""
     from journeyman.experiments import settings
-    from journeyman.experiments.collecting import Limits, SourceReader
+    from journeyman.experiments.collecting import ReadLimits, SourceReader
     from journeyman.stores.documents import open_documents
 
     project = settings.load()
     most = given["max_samples"] or project.settings.collect.max_samples_per_source
-    limits = Limits(most=most, since=since_when(given["since"], datetime.now(UTC)))
+    limits = ReadLimits(most=most, since=since_when(given["since"], datetime.now(UTC)))
     if given["dry_run"] and (given["watch"] or given["reprocess"]):
         raise InputError("--dry-run is for reading once")
     with ExitStack() as stack:
@@ -246,12 +246,12 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, before)
 
 
-def _watched(reader: "SourceReader", sources: "Sequence[Source]", *, polling: bool) -> int:
+def _watched(reader: "SourceReader", sources: "Sequence[WorkSource]", *, polling: bool) -> int:
     from journeyman.experiments.collecting import watch
 
     seen: set[str] = set()
 
-    def read(source: "Source") -> None:
+    def read(source: "WorkSource") -> None:
         report = reader.read(source)
         if report.stored:
             say(f"{source.kind}: {report.stored:,} new or changed")
