@@ -225,6 +225,39 @@ def test_a_source_of_ones_own_is_read_as_the_others_are(capsys: pytest.CaptureFi
     assert "no source 'ticktes'" in capsys.readouterr().err
 
 
+_EARLIER = """
+class CustomDataCollector:
+    async def collect_data(self, max_samples):
+        return [{"id": n, "content": f"sample number {n} of them", "metadata": {"n": n}} for n in range(3)][:max_samples]
+"""
+
+
+def test_a_collector_written_for_an_earlier_system_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    Path("earlier.py").write_text(_EARLIER)
+    Path("journeyman.toml").write_text('[collect.sources.mine]\nkind = "earlier:CustomDataCollector"\n')
+    assert [collected(capsys, "all")["sources"][0]["stored"] for _ in range(2)] == [3, 0]
+
+
+def test_the_names_of_an_earlier_system_do_the_same(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    _documents(Path(), ["write to ada@example.org", "nobody is named here"])
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert main(["data-collection", *arguments, "--json"]) == code
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    assert told("--collect-all", "--output", "data/training")["stored"] == 2
+    rows = [json.loads(line) for line in Path("data/training/devlogs.jsonl").read_text().splitlines()]
+    assert [row["title"] for row in rows] == ["Day 0", "Day 1"]
+    assert "ada@" not in rows[0]["text"]
+    assert told("--process-existing")["stored"] == 0
+    Path("raw").mkdir()
+    (Path("raw") / "old.md").write_text("# Old\n\nwhat was known before\n")
+    assert told("--process-existing", "--input", "raw", "--output", "data/processed")["stored"] == 1
+    for wrong in ([], ["--stream", "--collect-all"], ["--collect-all", "--input", "raw"]):
+        assert main(["data-collection", *wrong]) == 2
+
+
 # Processes that are killed, and that go on.
 
 _RUN = [sys.executable, "-m", "journeyman", "collect"]

@@ -4,6 +4,8 @@ What was read and how far it was read are kept in one transaction: whoever is ki
 else.
 """
 
+import asyncio
+import hashlib
 import logging
 import threading
 import time
@@ -12,15 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from journeyman.core import extension
+from journeyman.core import extension, registry
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError, JourneymanError, Unkeepable
 from journeyman.core.trace import Trace
+from journeyman.experiments import settings
 from journeyman.experiments.settings import CollectionSettings, Project
 from journeyman.stores.documents import DocumentQuery, DocumentStore, SourceBatch
 from journeyman.stores.traces.base import Query
+from journeyman.tracing import fields
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import importer, is_format
 from journeyman.tracing.importers.source import Problem
@@ -42,6 +47,8 @@ def source(name: str, path: Path | None = None) -> WorkSource:
     Raises:
         InputError: There is no such source, or it needs a path.
     """
+    if registry.is_class(name) and hasattr(found := registry.load("sources", name), "collect_data"):
+        return _SampleSource(name, found)
     made: Any = extension.make("sources", name, path=path)
     whole: WorkSource = made if all(hasattr(made, part) for part in ("find", "people", "watched")) else _OwnSource(made, path)
     return whole
@@ -69,6 +76,31 @@ class _OwnSource:
         if hasattr(self._made, "watched"):
             return list(self._made.watched())
         return [self._path] if self._path else []
+
+
+class _SampleSource(_OwnSource):
+    """A collector as earlier systems have it: `async def collect_data(self, max_samples)` gives all samples each time."""
+
+    def __init__(self, name: str, made: Callable[[], Any]) -> None:
+        self.kind = name
+        with extension.named("sources", name):
+            super().__init__(SimpleNamespace(kind=name, collect_data=made().collect_data), None)
+
+    def read(self, states: Mapping[str, State]) -> Iterator[Item]:
+        with extension.named("sources", self.kind):
+            samples = asyncio.run(self._made.collect_data(settings.load().settings.collect.max_samples_per_source))
+        for sample in samples:
+            told = sample if isinstance(sample, Mapping) else {"text": sample} if isinstance(sample, str) else vars(sample)
+            text = fields.text(fields.first(told, "content", "text", "data", "input_data", "input"))
+            key = fields.text(fields.first(told, "sample_id", "id")) or hashlib.sha256(text.encode()).hexdigest()[:16]
+            yield Document(
+                source=self.kind,
+                key=key,
+                kind=fields.string(fields.first(told, "data_type", "kind", "type")) or "sample",
+                text=text,
+                at=fields.time(told.get("timestamp")),
+                raw=fields.mapping(told.get("metadata")),
+            )
 
 
 @dataclass(kw_only=True)
