@@ -225,6 +225,27 @@ def test_a_source_of_ones_own_is_read_as_the_others_are(capsys: pytest.CaptureFi
     assert "no source 'ticktes'" in capsys.readouterr().err
 
 
+def test_documents_are_found_shown_and_forgotten(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert main(["documents", *arguments, "--json"]) == code
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    assert told("list") == {"documents": [], "counts": []}
+    _documents(Path(), ["the parser is slow", "the reader is fast"])
+    collected(capsys, "devlogs")
+    (found,) = told("list", "--words", "parser")["documents"]
+    assert (found["title"], found["kind"], found["key"]) == ("Day 0", "devlog", "0.md")
+    assert told("list")["counts"] == [{"source": "devlogs", "kind": "devlog", "documents": 2}]
+    assert "the parser is slow" in told("show", found["id"][:8])["text"]
+    assert main(["documents", "show", found["id"][:8]]) == 0
+    assert "the parser is slow" in capsys.readouterr().out
+    assert main(["documents", "show", "zzz"]) == 2
+    assert main(["documents", "forget"]) == 2
+    assert told("forget", "--words", "parser", "--yes") == {"forgotten": 1}
+    assert [each["key"] for each in told("list")["documents"]] == ["1.md"]
+
+
 _EARLIER = """
 class CustomDataCollector:
     async def collect_data(self, max_samples):

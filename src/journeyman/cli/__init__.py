@@ -27,6 +27,7 @@ COMMANDS = {
     "plan": "Make a plan for an instruction, and carry it out.",
     "route": "Say which model should answer a request, and why.",
     "traces": "Find, read, label, export and forget what agents did.",
+    "documents": "Find, read and forget what was collected beside traces: commits, messages, logs of the day, workspaces.",
     "feedback": "Say how work that was served went, also weeks later.",
     "runs": "List, show, compare and forget runs.",
     "candidates": "List, show and compare what was learned.",
