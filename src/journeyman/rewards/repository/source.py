@@ -10,16 +10,16 @@ from journeyman.rewards.development.work import functions
 from journeyman.tasks.repository.tree import Tree
 
 _HIDES = frozenset(
-    ("exec", "eval", "compile", "__import__", "importlib", "import_module", "marshal", "pickle", "ctypes", "runpy", "pkgutil")
-    + ("FunctionType", "CodeType", "LambdaType", "__code__", "__builtins__", "builtins", "settrace", "setprofile")
-    + ("_getframe", "globals", "modules")
+    {"exec", "eval", "compile", "__import__", "importlib", "import_module", "marshal", "pickle", "ctypes", "runpy", "pkgutil"}
+    | {"FunctionType", "CodeType", "LambdaType", "__code__", "__builtins__", "builtins", "settrace", "setprofile"}
+    | {"_getframe", "globals", "modules"}
 )
 """Names by which code is run, or modules are imported, that do not stand there as such."""
 _SILENCES = re.compile(r"#\s*(noqa|type:\s*ignore|pragma|pylint|nosec)\b", re.IGNORECASE)
 
 
 def offered(tree: Tree) -> dict[str, str]:
-    """What the modules of a repository offer, by dotted name: functions and methods with their parameters, classes and names."""
+    """What the modules of a repository offer, by dotted name: functions with their parameters, classes with their bases."""
     found: dict[str, str] = {}
     for path in tree.sources:
         module = tree.module_of(path)
@@ -98,9 +98,8 @@ def tangled(tree: Tree) -> dict[tuple[str, str], int]:
     for path in tree.sources:
         parsed = ast.parse(tree.text(path))
         for name, node in (("", parsed), *functions(parsed)):
-            lambdas = (each for each in _within(node) if isinstance(each, ast.Lambda))
-            own = complexity(node)  # type: ignore[arg-type]  # a module is counted as a function is
-            found[path, name] = max(found.get((path, name), 0), own + sum(complexity(each) - 1 for each in lambdas))  # type: ignore[arg-type]
+            lambdas = sum(complexity(each) - 1 for each in _within(node) if isinstance(each, ast.Lambda))
+            found[path, name] = max(found.get((path, name), 0), complexity(node) + lambdas)
     return found
 
 
