@@ -76,10 +76,12 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "bug_fix": "journeyman.rewards.repository.verdict:TestsPass",
         "feature": "journeyman.rewards.repository.verdict:TestsPass",
         "refactor": "journeyman.rewards.repository.refactor:Refactored",
+        "architecture": "journeyman.rewards.repository.architecture:ContractKept",
     },
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
         "refactor": "journeyman.experiments.task_generation.refactor:Refactor",
+        "architecture": "journeyman.experiments.task_generation.architecture:Architecture",
     },
     "workers": {},
     "checks": {},

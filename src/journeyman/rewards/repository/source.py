@@ -118,3 +118,58 @@ def more_tangled(before: Mapping[tuple[str, str], int], after: Mapping[tuple[str
         if value > allowed:
             return f"{name or 'the module'} in {path} has a complexity of {value}, and {allowed} is the most"
     return ""
+
+
+def imports(tree: Tree) -> dict[str, frozenset[str]]:
+    """Which modules of a repository each of them imports, late imports included, but not those for types alone."""
+    modules = {tree.module_of(path): path for path in tree.sources}
+    found: dict[str, frozenset[str]] = {}
+    for module, path in modules.items():
+        package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
+        named = {each for node in _imported(ast.parse(tree.text(path))) for each in _names(node, package, modules)}
+        found[module] = frozenset(named - {module})
+    return found
+
+
+def _imported(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from (each for other in child.orelse for each in _imported(other))
+        else:
+            yield from _imported(child)
+
+
+def _names(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[str, str]) -> Iterator[str]:
+    """The modules that an import names. Those that it comes by on the way are not what it is for."""
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names if each.name in modules)
+        return
+    parts = package.split(".")
+    above = parts[: len(parts) - node.level + 1] if node.level else []
+    module = ".".join([*above, *([node.module] if node.module else [])])
+    for each in node.names:
+        whole = f"{module}.{each.name}"
+        if whole in modules:
+            yield whole
+        elif module in modules:
+            yield module
+
+
+def reached(graph: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
+    """What a module imports, and what that imports, and so on."""
+    found, waiting = set[str](), [start]
+    while waiting:
+        new = graph.get(waiting.pop(), frozenset()) - found
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+def cycles(graph: Mapping[str, frozenset[str]]) -> frozenset[tuple[str, str]]:
+    """Pairs of modules that reach each other."""
+    all_reached = {module: reached(graph, module) for module in graph}
+    return frozenset(
+        (one, other) for one in graph for other in all_reached[one] if one < other and one in all_reached.get(other, ())
+    )
