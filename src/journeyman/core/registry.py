@@ -74,12 +74,16 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "categories": {
         "bug_fix": "journeyman.rewards.repository.verdict:TestsPass",
+        "docs": "journeyman.rewards.repository.docs:Documented",
         "feature": "journeyman.rewards.repository.verdict:TestsPass",
+        "test": "journeyman.rewards.repository.mutants:MutantsKilled",
     },
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
         "commits": "journeyman.experiments.task_generation.history:Commits",
+        "docs": "journeyman.experiments.task_generation.docs:Docs",
         "feature": "journeyman.experiments.task_generation.feature:Feature",
+        "test": "journeyman.experiments.task_generation.test_writing:TestWriting",
     },
     "workers": {},
     "checks": {},

@@ -93,7 +93,7 @@ class UnitTestVerdict:
 @cache
 def carried(program: str) -> Mapping[str, bytes]:
     """One program of the package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
-    names = ("__init__", program) if program in ("together", "suite") else ("__init__", "peer", program)
+    names = ("__init__", program) if program in ("together", "suite", "examples") else ("__init__", "peer", program)
     files: dict[str, bytes] = {}
     with TemporaryDirectory() as folder:
         for path in (Path(__file__).parent / "inside" / f"{name}.py" for name in names):

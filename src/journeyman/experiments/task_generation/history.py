@@ -11,6 +11,7 @@ from pathlib import Path
 from journeyman.core.errors import InputError
 from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, noticed
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
+from journeyman.rewards.sabotage import names_of_tests
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import functions
@@ -23,10 +24,11 @@ MOST_FILES = 12
 """Of code that a commit may touch, and of tests: what touches more is several pieces of work."""
 MOST_LINES = 600
 """Of code that a commit may add or take away."""
-OTHERS = 10
+OTHERS = 5
 """Tests of each file that did pass before, and are asked to go on passing."""
 KIND = "commit"
-_SECONDS = 30.0
+_SECONDS = 15.0
+_NO_DIFFERENCE = "no test tells its code from the code before"
 _TELLING = 16
 """Letters of a line of code that, said in a message, tells how it was done."""
 _LEAST_WORDS = 4
@@ -76,14 +78,16 @@ class Commits:
             return found
         task, before = found
         asked = _asked(task, before)
-        new = await _run(box, subject, task.examined(before, task.right(before)), asked)
-        passing = [test for test, what in new.became.items() if what == "passed"]
-        if not passing:
-            return Rejected("its tests do not pass on its own code", new.broken or next(iter(new.why.values()), ""))
         old = await _run(box, subject, task.examined(before, before), asked)
         if old.broken:
             return Rejected("it ends the tests", old.broken)
-        return self._decided(commit, task, before, (sorted(passing), old), subject)
+        if all(old.passed(test) for test in asked):
+            return Rejected(_NO_DIFFERENCE)
+        new = await _run(box, subject, task.examined(before, task.right(before)), asked)
+        passing = sorted(test for test in new.became if new.passed(test))
+        if not passing:
+            return Rejected("its tests do not pass on its own code", new.broken or next(iter(new.why.values()), ""))
+        return self._decided(commit, task, before, (passing, old), subject)
 
     def _decided(
         self, commit: Commit, task: RepositoryTask, before: Tree, runs: tuple[list[str], SuiteRun], subject: Subject
@@ -91,7 +95,7 @@ class Commits:
         passing, old = runs
         failing = tuple(test for test in passing if not old.passed(test))
         if not failing:
-            return Rejected("no test tells its code from the code before")
+            return Rejected(_NO_DIFFERENCE)
         category = Category.FEATURE if _is_new(failing, old) else Category.BUG_FIX
         if self.category not in (category, "commits"):
             return Rejected(f"it is of another category: {category}")
@@ -206,11 +210,8 @@ def _asked(task: RepositoryTask, before: Tree) -> list[str]:
 def _tests(text: str) -> dict[str, str]:
     """The tests of a file, as pytest names them, and what stands in them."""
     try:
-        return {
-            each.name.replace(".", "::"): ast.dump(each.node)
-            for each in functions(text)
-            if each.name.rpartition(".")[2].startswith("test")
-        }
+        names = set(names_of_tests(text))
+        return {each.name.replace(".", "::"): ast.dump(each.node) for each in functions(text) if each.name in names}
     except (SyntaxError, ValueError):
         return {}
 
