@@ -11,7 +11,7 @@ from journeyman.rewards.unit_tests import TIME
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import Function, functions
-from journeyman.tasks.repository.rewriting import as_rows, function_of, mutants, renamed, signature
+from journeyman.tasks.repository.rewriting import as_rows, function_of, looks_at_code, mutants, renamed, signature
 from journeyman.tasks.repository.tree import TESTS, without_tests
 
 LEAST_MUTANTS = 4
@@ -58,7 +58,8 @@ class TestWriting:
         tried = mutants(text, name, random.Random(draft.told["seed"]))[:TRIED]
         if len(tried) < LEAST_MUTANTS:
             return Rejected("too little in it can be broken")
-        if why := await self._fails(subject, box, draft.path, renamed(text), removed):
+        why = _looking(subject, removed) or await self._fails(subject, box, draft.path, renamed(text), removed)
+        if why:
             return Rejected("its tests look at the code", why)
         killed = list[dict[str, object]]()
         for number, mutant in enumerate(tried):
@@ -114,6 +115,16 @@ def _called(subject: Subject, names: set[str]) -> dict[str, set[str]]:
             said |= {node.attr for node in ast.walk(test.node) if isinstance(node, ast.Attribute)}
             found[f"{path}::{test.name.replace('.', '::')}"] = said & names
     return found
+
+
+def _looking(subject: Subject, removed: tuple[str, ...]) -> str:
+    """With what tests read code instead of running it; empty where they do not."""
+    for test in removed:
+        path, _, name = test.partition("::")
+        function = function_of(subject.tree.text(path), name.replace("::", "."))
+        if function is not None and (found := looks_at_code(ast.unparse(function.node))):
+            return found
+    return ""
 
 
 def _without(subject: Subject, removed: list[str]) -> dict[str, str | None]:
