@@ -108,7 +108,7 @@ def _after_docstring(function: Function) -> int:
 
 def docstring(function: Function) -> str:
     """Without the indentation; empty where there is none."""
-    return ast.get_docstring(function.node) or ""
+    return (ast.get_docstring(function.node) or "").rstrip()
 
 
 def without_docstring(text: str, function: Function) -> str:
