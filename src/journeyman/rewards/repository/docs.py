@@ -34,8 +34,8 @@ REPEATS = 2
 class ExamplesRun:
     """What became of examples."""
 
-    good: bool
-    """Whether all were run to their end and came true."""
+    good: bool | None
+    """Whether all were run to their end and came true; `None` where the machine was too busy to tell."""
     why: str = ""
     out_of_time: bool = False
 
@@ -63,7 +63,8 @@ async def run_examples(box: Sandbox, tree: Tree, words: str, module: str) -> Exa
         tried, failed, why = int(found["tried"]), int(found["failed"]), str(found["why"])
     except (ValueError, TypeError, KeyError, AttributeError):
         said = f"they did not come to their end: {ended_by(outcome)}\n{outcome.stderr[-300:]}"
-        return ExamplesRun(good=False, why=said, out_of_time=outcome.limit in TIME)
+        good = None if outcome.limit == "wall" else False
+        return ExamplesRun(good=good, why=said, out_of_time=outcome.limit in TIME)
     return ExamplesRun(good=outcome.ok and tried > 0 and not failed, why=why)
 
 
@@ -126,7 +127,7 @@ class Documented:
         for version in (original, renamed(original), *[original] * (REPEATS - 1)):
             run = await run_examples(box, work.tree.changed({path: version}), words, module)
             if not run.good:
-                return done(False, f"its examples do not come true: {run.why}")
+                return done(run.good, f"its examples do not come true: {run.why}")
         if await notices(box, work.tree, words, measure):
             return done(True, "every parameter is named, and the examples come true and notice a fault")
         return done(False, "its examples do not notice any of the faults that were put into the function")
@@ -144,7 +145,7 @@ async def notices(box: Sandbox, tree: Tree, words: str, measure: Mapping[str, An
 
 async def _always_fail(box: Sandbox, tree: Tree, words: str, module: str) -> bool:
     for _ in range(REPEATS):
-        if (await run_examples(box, tree, words, module)).good:
+        if (await run_examples(box, tree, words, module)).good is not False:
             return False
     return True
 

@@ -3,7 +3,7 @@
 import ast
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from journeyman.core.score import Reward
@@ -53,15 +53,15 @@ class MutantsKilled:
         random.SystemRandom().shuffle(mutants)
         text, free = work.start.text(path), asyncio.Semaphore(_AT_ONCE)
 
-        async def killed(number: int) -> bool:
+        async def killed(number: int) -> bool | None:
             async with free:
                 broken = plain.changed({path: mutants[number].applied(text)})
                 run = await run_suite(box, broken, written.new, seconds=MUTANT_SECONDS, plugins=work.plugins)
-                return bool(failing(run, written.new))
+                waited = run.outcome is not None and run.outcome.limit == "wall"
+                return None if waited else bool(failing(run, written.new))
 
         found = await asyncio.gather(*map(killed, range(len(mutants))))
-        said = f"{len(written.new)} new tests pass and notice {sum(found)} of {len(found)} faults"
-        return done(sum(found) >= LEAST_KILLED * len(found), said)
+        return _counted(found, len(written.new))
 
     async def _on_the_original(self, work: Work, box: Sandbox, plain: Tree, path: str, written: _Written) -> list[str]:
         """Why the tests do not count, for each thing that they must do without a fault in the code."""
@@ -77,6 +77,15 @@ class MutantsKilled:
         other = plain.changed({path: renamed(work.start.text(path))})
         why = failing(await _run(work, box, other, written.new), written.new)
         return [*found, f"with other names of local variables, {why}" if why else ""]
+
+
+def _counted(killed: Sequence[bool | None], tests: int) -> Reward:
+    """The verdict on faults that were noticed, were not, and of which that could not be told."""
+    sure, unknown, least = killed.count(True), killed.count(None), LEAST_KILLED * len(killed)
+    said = f"{tests} new tests pass and notice {sure} of {len(killed)} faults"
+    if sure >= least or sure + unknown < least:
+        return done(sure >= least, said)
+    return done(None, f"{said}; the machine was too busy to tell it of {unknown}")
 
 
 async def _run(work: Work, box: Sandbox, tree: Tree, tests: tuple[str, ...]) -> SuiteRun:
