@@ -62,6 +62,10 @@ def test_the_way_from_a_package_to_its_tasks(
     assert told["tasks"] == told["categories"]["bug_fix"]["tasks"] == 4
     assert told["made"]["categories"]["bug_fix"]["made"] == 4
 
+    checked = json.loads(typed("validate", "tasks.jsonl", "--json")[0].splitlines()[-1])
+    assert (checked["tasks"], checked["sound"], checked["flaws"]) == (4, 4, [])
+    assert sum(checked["attempts"].values()) >= 28, "seven kinds of cheats, each at each task"
+
     ids = json.loads(typed("show", "tasks.jsonl", "--json")[0].splitlines()[-1])["tasks"]
     shown = typed("show", "tasks.jsonl", ids[0])[0]
     assert "Something that used to work" in shown
@@ -71,6 +75,6 @@ def test_the_way_from_a_package_to_its_tasks(
     assert "is there already" in typed("generate", "--from", str(root), code=2)[1]
     assert "has no task 't-nothing'" in typed("show", "tasks.jsonl", "t-nothing", code=2)[1]
     assert "no such folder" in typed("generate", "--from", "nowhere", "-o", "x.jsonl", code=2)[1]
-    few = typed("generate", "--from", str(root), "--categories", "bug_fix=900", "-o", "few.jsonl", code=1)[0]
+    few = typed("generate", "--from", str(root), "--categories", "feature=900", "-o", "few.jsonl", code=1)[0]
     assert "of 900" in few
     assert not list(tmp_path.glob(".*.tried"))

@@ -121,10 +121,25 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
     help="Where the tasks go, one a line.",
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--model", metavar="MODEL", default="", help="Have it ask for each task in a user's words.  [default: none]")
+@click.option("--base-url", metavar="URL", default="", help="Where the model answers.")
+@click.option(
+    "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the model: then plain words stay."
+)
 @_environment_options
 @json_option
 def generate(  # noqa: PLR0913 - a parameter an option
-    source: Path, count: int, categories: str, seed: int, out: Path, force: bool, as_json: bool, **given: Any
+    source: Path,
+    count: int,
+    categories: str,
+    seed: int,
+    out: Path,
+    force: bool,
+    model: str,
+    base_url: str,
+    max_cost: float | None,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Make tasks, each with a reference that passes and a start that fails.
 
@@ -142,6 +157,11 @@ def generate(  # noqa: PLR0913 - a parameter an option
     if out.exists() and not force:
         raise click.UsageError(f"{out} is there already; name another file with --out, or write over it with --force")
     check_writable(out)
+    teller = None
+    if model:
+        from journeyman.experiments.task_generation.statements import Teller
+
+        teller = Teller.opened(model, base_url=base_url, max_cost=max_cost)
     subject = _prepared(source, given)
     with Screen("tasks", sum(wanted.values()), quiet=as_json, pause=5) as screen:
         made: dict[str, int] = {}
@@ -150,15 +170,55 @@ def generate(  # noqa: PLR0913 - a parameter an option
             made[category] = len(found.tasks)
             screen.show(sum(made.values()), state=f"{category}: {len(found.tasks)} of {found.tried} tried")
 
-        found = asyncio.run(generation.generate(subject, wanted, out, seed=seed, box=given["sandbox"], told=told))
+        words = teller.told if teller else None
+        made_of = generation.generate(subject, wanted, out, seed=seed, words=words, told=told)
+        found = asyncio.run(made_of)
     stats = {category: each.as_json() for category, each in found.items()}
     write_json(_stats_file(out), {"repository": subject.name, "seed": seed, "categories": stats})
     fewer = any(len(each.tasks) < each.wanted for each in found.values())
     if not as_json:
         _show_stats(stats)
         write(f"{counted(sum(len(each.tasks) for each in found.values()), 'task')} in {out}")
+        if teller:
+            became = ", ".join(f"{what} {number}" for what, number in teller.became.items())
+            write(f"in the words of {model}: {became or 'none'}; ${teller.budget.cost:.2f}")
     emit({"file": str(out), "environment": subject.environment.digest, "categories": stats}, as_json=as_json)
     return 1 if fewer else 0
+
+
+@command.command("validate")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--every", is_flag=True, help="Try every cheat on each task, instead of one of each kind.")
+@click.option("--plugin", metavar="MODULE", multiple=True, help="A plugin of pytest that the tests need; may be repeated.")
+@click.option("--sandbox", metavar="NAME", default="auto", help="Where code runs.  [default: the strongest there is]")
+@json_option
+def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool) -> int:
+    """Examine tasks by running them: the reference passes three times, nothing done fails, and no cheat is paid.
+
+    Cheats are stubs, ending the process, patched tests, skips, changed tests and settings, objects that equal everything, and
+    looking up what is right. Ends with 1 when a task is not sound.
+
+    \b
+    Example:
+      journeyman tasks validate tasks.jsonl
+    """
+    from journeyman.experiments.task_generation import validate as validation
+    from journeyman.tasks import repository
+
+    tasks = repository.read(file)
+    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen:
+        checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
+        found = asyncio.run(checked)
+    if not as_json:
+        rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
+        sound, tried = found.as_json()["sound"], sum(found.attempts.values())
+        paid = sum(flaw.what.startswith("paid") for flaw in found.flaws)
+        write(f"{sound} of {counted(len(tasks), 'task')} sound")
+        write(f"{counted(tried, 'cheat')} of {counted(len(found.attempts), 'kind')}, {paid} paid")
+        unknown = ", ".join(f"{kind} {number}" for kind, number in found.unknown.items() if number)
+        write(*([f"not to be told: {unknown}"] if unknown else []), f"{found.cpu_seconds:.0f} s of CPU behind the walls")
+    emit({"file": str(file), **found.as_json()}, as_json=as_json)
+    return 0 if found.sound else 1
 
 
 @command.command("stats")

@@ -33,6 +33,8 @@ class Subject:
     """Where it was read from: commits are looked up there."""
     license: str = ""
     plugins: tuple[str, ...] = ()
+    sandbox: str = "auto"
+    """What its code is run in, by name."""
 
     def functions(self) -> Iterator[tuple[str, Function]]:
         """All functions of its own code, with the file."""
