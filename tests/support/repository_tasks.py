@@ -46,6 +46,14 @@ BUGS = (
         "parcels/labels.py", 'lines.append("FRAGILE")', 'lines.append("fragile")', "label",
         (f"{LABELS}::test_what_breaks_is_said_on_the_label",), (f"{LABELS}::test_a_label",),
     ),
+    Bug(
+        "parcels/labels.py", "len(line) + 1 + len(word) > width", "len(line) + 9 + len(word) > width", "wrapped",
+        (f"{LABELS}::test_a_long_street_takes_two_lines",), (f"{LABELS}::test_no_text_is_no_line",),
+    ),
+    Bug(
+        "parcels/rates.py", "(grams - 1000) // 500 * 50", "(grams - 1000) // 500 * 60", "price",
+        (f"{RATES}::test_price_by_weight", f"{RATES}::test_the_heaviest_parcel"), (f"{RATES}::test_price_by_zone",),
+    ),
 )  # fmt: skip
 
 

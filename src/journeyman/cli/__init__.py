@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "scenarios": "Write, check and look at scenarios to train on.",
     "tasks": "Make tasks of a team's own repositories, each checked by running it.",
+    "task-generation": "Make tasks of repositories, and measure agents by them.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "check": "Run solutions against tests that they cannot reach.",
     "compare": "Say whether B is really better than A, from anybody's results.",
@@ -57,6 +58,7 @@ _TOGETHER = {
     "pipeline": "train_weights:pipeline",
     "audit": "feedback:audit",
     "data-collection": "collect_sources:data_collection",
+    "task-generation": "task_generation:command",
 }
 """Commands that share a file, each under its own name there."""
 

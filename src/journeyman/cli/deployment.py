@@ -1,13 +1,13 @@
 """`journeyman deployment`: versions of learned weights by their names: serve one, watch it, compare two, take one back."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from journeyman.cli.console import head, minute, number, rows_table, say
 from journeyman.cli.deploy import DeployOptions, by_llamacpp, by_ollama, is_served, replaces_option
-from journeyman.cli.shared import acting, answering, read_store_url, show_evidence, store_url
+from journeyman.cli.shared import OptionForm, acting, answering, form_of, read_store_url, show_evidence, store_url
 from journeyman.core.candidate import BASE, ServedModel
 from journeyman.core.errors import InputError, ModelError, ReleaseError
 from journeyman.core.rollout import ANY, EventKind, LiveReleases, Slot, SlotKind
@@ -21,16 +21,11 @@ _SLOT = ("agent", "domain")
 _WORD = ("force", "reason")
 
 
-class _Form(NamedTuple):
-    needs: tuple[str, ...]
-    takes: tuple[str, ...]
-
-
-_FORMS: Mapping[str, _Form] = {
-    "deploy": _Form(("model_path", "model_id"), ("to", "host", "port", "replaces", *_SLOT, *_WORD)),
-    "monitor": _Form(("model_id",), ()),
-    "ab_test": _Form(("model_a", "model_b", "test_name"), (*_SLOT, *_WORD)),
-    "rollback": _Form(("model_id",), ("reason",)),
+_FORMS: Mapping[str, OptionForm] = {
+    "deploy": OptionForm(("model_path", "model_id"), ("to", "host", "port", "replaces", *_SLOT, *_WORD)),
+    "monitor": OptionForm(("model_id",), ()),
+    "ab_test": OptionForm(("model_a", "model_b", "test_name"), (*_SLOT, *_WORD)),
+    "rollback": OptionForm(("model_id",), ("reason",)),
 }
 
 
@@ -68,39 +63,8 @@ def command(*, store: str | None, quiet: bool, **given: Any) -> dict[str, Any]:
       journeyman deployment --ab-test --model-a v1.0 --model-b v1.1 --test-name performance_test
       journeyman deployment --rollback --model-id agent_v1.1
     """
-    form = _form(given)
+    form = form_of(given, _FORMS)
     return _ACTS[form](store, quiet, given)
-
-
-def _form(given: Mapping[str, Any]) -> str:
-    """
-    Raises:
-        InputError: Not one form is meant, or it is not given what it needs, and nothing else.
-    """
-    meant = [form for form in _FORMS if given[form]]
-    if len(meant) != 1:
-        raise InputError(
-            f"one of {', '.join(map(_option, _FORMS))} says what is to be done, not {len(meant) or 'none'} of them"
-        )
-    (form,) = meant
-    needs, takes = _FORMS[form]
-    for name in needs:
-        if not (given[name] or "").strip():
-            raise InputError(f"{_option(form)} needs {_options(needs)}; {_option(name)} is missing")
-    strange = [name for name, value in given.items() if value not in (None, False, ()) and name not in (form, *needs, *takes)]
-    if strange:
-        raise InputError(
-            f"{_option(strange[0])} is not for {_option(form)}, which takes {', '.join(map(_option, needs + takes))}"
-        )
-    return form
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _options(names: Iterable[str]) -> str:
-    return ", ".join(map(_option, names))
 
 
 def _opened(store: str | None) -> "RolloutStore":

@@ -85,15 +85,15 @@ def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool
             config, run = reopened(store, resume, config)
             bench = RepositoryBench(config, store, said=say)
         report = _run(bench, run, quiet=quiet)
-    if report is None:
-        return {"run": run.id, "passed": False, "finished": False, "reason": "the money was spent"}
+    if isinstance(report, str):
+        return {"run": run.id, "passed": False, "finished": False, "reason": report}
     if not quiet:
         _show(report)
     return {"run": run.id, "finished": True, **report.json()}
 
 
-def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | None:
-    """The report; `None` where the money was spent before."""
+def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | str:
+    """The report; or why it was stopped before there was one."""
     config, again = bench.config, f"go on with: journeyman {KIND} --resume {run.id}"
     with Screen("attempts", quiet=quiet) as screen, run.tracked():
         screen.say(f"run {run.id}: {counted(len(bench.own), 'task')}, {config.agent} against {config.against}")
@@ -105,7 +105,7 @@ def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | No
         except EvaluationStopped as stopped:
             run.end({"reason": str(stopped)}, finished=False)
             say(f"stopped: {stopped}", f"{again} --max-cost <more, or inf>")
-            return None
+            return str(stopped)
         except KeyboardInterrupt:
             say(f"interrupted; {again}")
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -112,6 +112,42 @@ def settled(kind: type[_Settings], options: Mapping[str, Any]) -> _Settings:
 def listed(names: str | None) -> list[str]:
     """What stands between commas."""
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+# Commands that do one of several things, each said by an option.
+
+
+class OptionForm(NamedTuple):
+    """What one of them needs, and what else it takes."""
+
+    needs: tuple[str, ...]
+    takes: tuple[str, ...]
+
+
+def form_of(given: Mapping[str, Any], forms: Mapping[str, OptionForm]) -> str:
+    """
+    Raises:
+        InputError: Not one form is meant, or it is not given what it needs, and nothing else.
+    """
+    meant = [form for form in forms if given[form]]
+    if len(meant) != 1:
+        raise InputError(
+            f"one of {', '.join(map(_spelled, forms))} says what is to be done, not {len(meant) or 'none'} of them"
+        )
+    (form,) = meant
+    needs, takes = forms[form]
+    for name in needs:
+        if not (given[name] or "").strip():
+            raise InputError(f"{_spelled(form)} needs {', '.join(map(_spelled, needs))}; {_spelled(name)} is missing")
+    strange = [name for name, value in given.items() if value not in (None, False, ()) and name not in (form, *needs, *takes)]
+    if strange:
+        took = ", ".join(map(_spelled, needs + takes))
+        raise InputError(f"{_spelled(strange[0])} is not for {_spelled(form)}, which takes {took}")
+    return form
+
+
+def _spelled(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 # A comparison on held-out tasks, in words.

@@ -1,11 +1,12 @@
 """What work in a repository is worth: by running it, in the repository's own environment."""
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 
 from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.verdict import CategoryCheck, Work
+from journeyman.rewards.repository.verdict import CategoryCheck, TestsPass, Work
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.tree import Tree
@@ -14,10 +15,15 @@ from journeyman.tasks.repository.tree import Tree
 def check_of(category: str) -> CategoryCheck:
     """What tasks of a category are checked by.
 
+    One of one's own that is but a name, `module:Categories.MEMBER` of an `Enum`, is checked by the task's tests.
+
     Raises:
         InputError: There is no such category.
     """
-    made: CategoryCheck = registry.load("categories", category)()
+    found = registry.load("categories", category)
+    if isinstance(found, Enum):
+        return TestsPass()
+    made: CategoryCheck = found()
     return made
 
 
