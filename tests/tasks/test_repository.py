@@ -212,6 +212,18 @@ def test_a_class_without_its_tests_is_still_a_class() -> None:
     assert "test_b" in without_tests(text, {"TestX.test_a"})
 
 
+def test_an_inherited_test_is_where_its_class_has_it_from() -> None:
+    text = (
+        "class Shared:\n    def test_a(self):\n        assert 1\n\n    def test_b(self):\n        assert 2\n\n\n"
+        "class TestX(Shared):\n    def test_c(self):\n        assert 3\n"
+    )
+    kept = without_tests(text, {"TestX.test_a"}, only=True)
+    assert "def test_a" in kept
+    assert "def test_b" not in kept
+    assert "def test_c" not in kept
+    assert "def test_a" not in without_tests(text, {"TestX.test_a"})
+
+
 SAMPLE = '''
 class Box:
     """A box, not a fault: 1 < 2 and 3."""

@@ -7,7 +7,7 @@ import io
 import re
 import subprocess
 import tarfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -146,12 +146,14 @@ def without_tests(text: str, names: Collection[str], *, only: bool = False) -> s
     """A file of tests without some of them, all else as it stands.
 
     Args:
-        names: Functions, and methods as `Class.name`.
+        names: Functions, and methods as `Class.name`; an inherited one is where a class of the same file has it.
         only: Leave out all other tests instead.
     """
     lines, gone = text.splitlines(keepends=True), set[int]()
-    for body in _tests_in(text):
-        left_out = [test for test in body.tests if (test.name in names) is not only]
+    bodies = _tests_in(text)
+    wanted = {place for name in names for place in _places_of(name, bodies)}
+    for body in bodies:
+        left_out = [test for test in body.tests if (test.name in wanted) is not only]
         for test in left_out:
             gone |= set(range(test.first, test.last + 1))
         if len(left_out) == body.statements and left_out:
@@ -172,8 +174,26 @@ class _TestPlace:
 class _Body:
     """Of a module or of a class."""
 
+    owner: str
+    """The class."""
+    bases: tuple[str, ...]
     statements: int
     tests: tuple[_TestPlace, ...]
+
+
+def _places_of(name: str, bodies: Sequence[_Body]) -> Iterator[str]:
+    """The name under which a test is defined: its own, or that of a class that its class is made from."""
+    owner, _, test = name.rpartition(".")
+    waiting, seen = [owner], set[str]()
+    while waiting:
+        owner = waiting.pop(0)
+        for body in (body for body in bodies if body.owner == owner and owner not in seen):
+            full = f"{owner}.{test}" if owner else test
+            if any(each.name == full for each in body.tests):
+                yield full
+                return
+            waiting += body.bases
+        seen.add(owner)
 
 
 @lru_cache(maxsize=32)
@@ -182,20 +202,21 @@ def _tests_in(text: str) -> tuple[_Body, ...]:
     tree = ast.parse(text)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     found: list[_Body] = []
-    for body, owner in [(tree.body, ""), *((node.body, f"{node.name}.") for node in classes)]:
-        tests = [
-            node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
-        ]
+    for node, body in [(None, tree.body), *((each, each.body) for each in classes)]:
+        owner = node.name if node else ""
+        bases = (ast.unparse(base).rpartition(".")[2] for base in node.bases) if node else ()
+        defined = (each for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
         places = (
             _TestPlace(
-                f"{owner}{node.name}",
-                min([node.lineno, *(each.lineno for each in node.decorator_list)]),
-                node.end_lineno or node.lineno,
-                node.col_offset,
+                f"{owner}.{test.name}" if owner else test.name,
+                min([test.lineno, *(each.lineno for each in test.decorator_list)]),
+                test.end_lineno or test.lineno,
+                test.col_offset,
             )
-            for node in tests
+            for test in defined
+            if test.name.startswith("test")
         )
-        found.append(_Body(len(body), tuple(places)))
+        found.append(_Body(owner, tuple(bases), len(body), tuple(places)))
     return tuple(found)
 
 
