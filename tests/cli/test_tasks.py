@@ -11,6 +11,8 @@ from journeyman.core.errors import InputError
 from tests.support.repositories import package
 from tests.support.wheels import without_network
 
+SAMPLE = Path(__file__).parents[1] / "data/quixbugs"
+
 
 @pytest.mark.parametrize(
     ("categories", "count", "wanted"),
@@ -78,3 +80,23 @@ def test_the_way_from_a_package_to_its_tasks(
     few = typed("generate", "--from", str(root), "--categories", "feature=900", "-o", "few.jsonl", code=1)[0]
     assert "of 900" in few
     assert not list(tmp_path.glob(".*.tried"))
+
+
+@pytest.mark.service
+def test_rows_that_others_wrote_become_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_network(monkeypatch, tmp_path / "wheels")
+    monkeypatch.chdir(tmp_path)
+    (sample,) = SAMPLE.glob("*.jsonl*")
+    assert main(["tasks", "generate", "--from", "quixbugs", str(sample), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["categories"]["quixbugs"]
+    assert told["made"] == told["tried"] > 0
+    for words, said in (
+        (["--from", "swe-smith", str(sample), "-o", "x"], "name a clone"),
+        (["--from", "swebench", str(sample), "-o", "x"], "no format of tasks 'swebench'"),
+        (["--from", "quixbugs", "nowhere.jsonl", "-o", "x"], "nowhere.jsonl"),
+    ):
+        assert main(["tasks", "generate", *words]) == 2
+        assert said in capsys.readouterr().err
+    assert not Path("x").exists()

@@ -95,13 +95,17 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
 
 
 @command.command("generate")
+@click.argument("rows", type=click.Path(path_type=Path), metavar="[ROWS]", required=False)
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path),
     required=True,
-    metavar="REPO",
-    help="A repository, a folder, or a source package.",
+    metavar="REPO|FORMAT",
+    help="A repository, a folder, or a source package; or what ROWS are: swe-bench, swe-smith or quixbugs.",
+)
+@click.option(
+    "--clone", type=click.Path(path_type=Path), metavar="REPO", help="Of ROWS: a clone of the repository that they are of."
 )
 @click.option("--count", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Of tasks, in all categories.")
 @click.option(
@@ -129,7 +133,9 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
 @_environment_options
 @json_option
 def generate(  # noqa: PLR0913 - a parameter an option
+    rows: Path | None,
     source: Path,
+    clone: Path | None,
     count: int,
     categories: str,
     seed: int,
@@ -150,7 +156,10 @@ def generate(  # noqa: PLR0913 - a parameter an option
     Examples:
       journeyman tasks generate --from ../our_package --count 100
       journeyman tasks generate --from ../our_package --categories bug_fix=30,feature=20 -o mixed.jsonl
+      journeyman tasks generate --from swe-smith rows.jsonl --clone ../their_package
     """
+    if rows is not None:
+        return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
     wanted = shared_out(categories, count)
     from journeyman.experiments.task_generation import generate as generation
 
@@ -184,6 +193,25 @@ def generate(  # noqa: PLR0913 - a parameter an option
             write(f"in the words of {model}: {became or 'none'}; ${teller.budget.cost:.2f}")
     emit({"file": str(out), "environment": subject.environment.digest, "categories": stats}, as_json=as_json)
     return 1 if fewer else 0
+
+
+def _import(  # noqa: PLR0913 - what was typed
+    format: str, rows: Path, out: Path, *, clone: Path | None, force: bool, given: Mapping[str, Any], as_json: bool
+) -> int:
+    """Tasks of rows that others wrote; ends with 1 where some of them are none here."""
+    from journeyman.experiments.task_generation.generate import import_rows
+
+    if out.exists() and not force:
+        raise click.UsageError(f"{out} is there already; name another file with --out, or write over it with --force")
+    check_writable(out)
+    found = asyncio.run(import_rows(format, rows, out, _options(given), clone=clone, said=say))
+    stats = {format: found.as_json()}
+    write_json(_stats_file(out), {"repository": format, "categories": stats})
+    if not as_json:
+        _show_stats(stats)
+        write(f"{counted(len(found.tasks), 'task')} in {out}")
+    emit({"file": str(out), "categories": stats}, as_json=as_json)
+    return 1 if found.reasons else 0
 
 
 @command.command("validate")

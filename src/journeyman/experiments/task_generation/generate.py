@@ -12,13 +12,23 @@ from typing import Any
 
 from journeyman import sandbox
 from journeyman.core.errors import InputError
-from journeyman.experiments.task_generation.base import TREES, Draft, Generator, Rejected, Shares, Subject, generator_of
+from journeyman.experiments.task_generation.base import (
+    TREES,
+    Draft,
+    Generator,
+    Rejected,
+    Shares,
+    Subject,
+    generator_of,
+    settled,
+)
 from journeyman.io.jsonl import append_line, iter_jsonl, json_object
 from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, SuiteRun, steady
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository.foreign import check_format, read_foreign
 from journeyman.tasks.repository.tree import Tree, read_tree
 
 FOLDER = Path(".journeyman/environments")
@@ -191,6 +201,48 @@ async def generate(
                     break
     repository.write(path, [task for each in found.values() for task in each.tasks])
     journal.done()
+    return found
+
+
+async def import_rows(
+    format: str,
+    rows: Path,
+    path: Path,
+    options: EnvironmentOptions = EnvironmentOptions(),
+    *,
+    clone: Path | None = None,
+    said: Callable[[str], None] = lambda _: None,
+) -> Yield:
+    """Make tasks of rows that others wrote: those of which running them shows what they say.
+
+    Args:
+        format: One of `tasks.repository.foreign.FORMATS`.
+        clone: The repository that the rows are of.
+        said: Told of each row that is none.
+
+    Raises:
+        InputError: The file, or a row of it, cannot be used, or the environment cannot be made.
+        SandboxError: The sandbox failed.
+    """
+    check_format(format, clone)
+    needs = environments.Needs(name=format, version="0", requirements=())
+    if clone is not None:
+        needs = environments.needs_of(read_tree(clone, commit=options.commit).files, clone.resolve().name)
+    environment = environments.build(options.folder, needs, extra=options.extra, python=options.python, said=said)
+    found = Yield(wanted=0)
+    async with sandbox.started(options.sandbox, interpreter=environment.interpreter) as box:
+        for each in read_foreign(format, rows, environment=environment.digest, clone=clone, commit=options.commit):
+            found.wanted = found.tried = found.tried + 1
+            result = await settled(each.task, each.tree, box, plugins=options.plugins)
+            if isinstance(result, Rejected):
+                found.reasons[result.reason] += 1
+                said(f"{each.task.source}: {result.reason}. {result.evidence.strip()[:200]}")
+            else:
+                each.tree.pack(options.folder / "trees" / f"{each.tree.digest}.tar.gz")
+                found.tasks.append(result.task)
+    if not found.tasks:
+        raise InputError(f"none of the {found.tried} rows of {rows} is a task that holds here; the reasons stand above")
+    repository.write(path, found.tasks)
     return found
 
 

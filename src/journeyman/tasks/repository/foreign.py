@@ -44,14 +44,12 @@ def read_foreign(
     Raises:
         InputError: There is no such format, or the file or a row of it cannot be used; file and line are named.
     """
-    if format not in FORMATS:
-        raise InputError(f"no format of tasks {format!r}; there are {', '.join(FORMATS)}")
+    check_format(format, clone)
     if format == _QUIXBUGS:
         rows = [line.value for line in iter_jsonl(path, _program)]
         yield from _quixbugs(rows, environment)
         return
-    if clone is None:
-        raise InputError(f"rows of {format} hold patches alone; name a clone of the repository that they are of")
+    assert clone is not None
     trees: dict[str, Tree] = {}
 
     def at(wanted: str) -> Tree:
@@ -63,6 +61,17 @@ def read_foreign(
     read = _of_bench if format == "swe-bench" else _of_smith
     for line in iter_jsonl(path, lambda text: read(json_object(text), at, commit, environment)):
         yield line.value
+
+
+def check_format(format: str, clone: Path | None) -> None:
+    """
+    Raises:
+        InputError: There is no such format, or its rows need the repository that they are of.
+    """
+    if format not in FORMATS:
+        raise InputError(f"no format of tasks {format!r}; there are {', '.join(FORMATS)}")
+    if clone is None and format != _QUIXBUGS:
+        raise InputError(f"rows of {format} hold patches alone; name a clone of the repository that they are of")
 
 
 def applied(tree: Tree, patch: str, *, reverse: bool = False) -> dict[str, str | None]:
