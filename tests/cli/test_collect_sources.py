@@ -225,6 +225,60 @@ def test_a_source_of_ones_own_is_read_as_the_others_are(capsys: pytest.CaptureFi
     assert "no source 'ticktes'" in capsys.readouterr().err
 
 
+def test_documents_are_found_shown_and_forgotten(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert main(["documents", *arguments, "--json"]) == code
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    assert told("list") == {"documents": [], "counts": []}
+    _documents(Path(), ["the parser is slow", "the reader is fast"])
+    collected(capsys, "devlogs")
+    (found,) = told("list", "--words", "parser")["documents"]
+    assert (found["title"], found["kind"], found["key"]) == ("Day 0", "devlog", "0.md")
+    assert told("list")["counts"] == [{"source": "devlogs", "kind": "devlog", "documents": 2}]
+    assert "the parser is slow" in told("show", found["id"][:8])["text"]
+    assert main(["documents", "show", found["id"][:8]]) == 0
+    assert "the parser is slow" in capsys.readouterr().out
+    assert main(["documents", "show", "zzz"]) == 2
+    assert main(["documents", "forget"]) == 2
+    assert told("forget", "--words", "parser", "--yes") == {"forgotten": 1}
+    assert [each["key"] for each in told("list")["documents"]] == ["1.md"]
+
+
+_EARLIER = """
+class CustomDataCollector:
+    async def collect_data(self, max_samples):
+        return [{"id": n, "content": f"sample number {n} of them", "metadata": {"n": n}} for n in range(3)][:max_samples]
+"""
+
+
+def test_a_collector_written_for_an_earlier_system_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    Path("earlier.py").write_text(_EARLIER)
+    Path("journeyman.toml").write_text('[collect.sources.mine]\nkind = "earlier:CustomDataCollector"\n')
+    assert [collected(capsys, "all")["sources"][0]["stored"] for _ in range(2)] == [3, 0]
+
+
+def test_the_names_of_an_earlier_system_do_the_same(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    _documents(Path(), ["write to ada@example.org", "nobody is named here"])
+
+    def told(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert main(["data-collection", *arguments, "--json"]) == code
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    assert told("--collect-all", "--output", "data/training")["stored"] == 2
+    rows = [json.loads(line) for line in Path("data/training/devlogs.jsonl").read_text().splitlines()]
+    assert [row["title"] for row in rows] == ["Day 0", "Day 1"]
+    assert "ada@" not in rows[0]["text"]
+    assert told("--process-existing")["stored"] == 0
+    Path("raw").mkdir()
+    (Path("raw") / "old.md").write_text("# Old\n\nwhat was known before\n")
+    assert told("--process-existing", "--input", "raw", "--output", "data/processed")["stored"] == 1
+    for wrong in ([], ["--stream", "--collect-all"], ["--collect-all", "--input", "raw"]):
+        assert main(["data-collection", *wrong]) == 2
+
+
 # Processes that are killed, and that go on.
 
 _RUN = [sys.executable, "-m", "journeyman", "collect"]

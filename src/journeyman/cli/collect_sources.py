@@ -1,5 +1,6 @@
 """`journeyman collect SOURCE`: a team's own work: sessions of coding agents, git, messages, logs of the day, workspaces."""
 
+import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
     from journeyman.experiments.collecting import SourceReader, SourceReport
-    from journeyman.tracing.sources.base import Finding, Source
+    from journeyman.tracing.sources.base import SourceFinding, WorkSource
 
 _SHOWN = 20
 """Broken places that are named on the screen; `--json` names all."""
@@ -86,7 +87,7 @@ def sources(as_json: bool) -> int:
     return 0
 
 
-def _found() -> "Iterator[tuple[str, Finding]]":
+def _found() -> "Iterator[tuple[str, SourceFinding]]":
     from journeyman.experiments.collecting import source
 
     for kind in _UNASKED:
@@ -94,7 +95,7 @@ def _found() -> "Iterator[tuple[str, Finding]]":
             yield kind, found
 
 
-def _show_findings(found: "Sequence[tuple[str, Finding]]") -> None:
+def _show_findings(found: "Sequence[tuple[str, SourceFinding]]") -> None:
     if not found:
         say("nothing of a team's work was found where programs keep it; a source takes a path: journeyman collect git ../shop")
         return
@@ -154,7 +155,7 @@ def everything(as_json: bool, **given: Any) -> int:
     return collected(enabled(), given, as_json=as_json)
 
 
-def enabled() -> "list[Source]":
+def enabled() -> "list[WorkSource]":
     """What the project's settings name.
 
     Raises:
@@ -172,15 +173,15 @@ def enabled() -> "list[Source]":
     return [source(each.kind, project.root / Path(each.path).expanduser() if each.path else None) for each in named.values()]
 
 
-def collected(sources: "Sequence[Source]", given: Mapping[str, Any], *, as_json: bool) -> int:
+def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_json: bool) -> int:
     """Read sources, watch them, or take what is stored of them through today's masks; the exit code."""
     from journeyman.experiments import settings
-    from journeyman.experiments.collecting import Limits, SourceReader
+    from journeyman.experiments.collecting import ReadLimits, SourceReader
     from journeyman.stores.documents import open_documents
 
     project = settings.load()
     most = given["max_samples"] or project.settings.collect.max_samples_per_source
-    limits = Limits(most=most, since=since_when(given["since"], datetime.now(UTC)))
+    limits = ReadLimits(most=most, since=since_when(given["since"], datetime.now(UTC)))
     if given["dry_run"] and (given["watch"] or given["reprocess"]):
         raise InputError("--dry-run is for reading once")
     with ExitStack() as stack:
@@ -246,12 +247,12 @@ def _told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, before)
 
 
-def _watched(reader: "SourceReader", sources: "Sequence[Source]", *, polling: bool) -> int:
+def _watched(reader: "SourceReader", sources: "Sequence[WorkSource]", *, polling: bool) -> int:
     from journeyman.experiments.collecting import watch
 
     seen: set[str] = set()
 
-    def read(source: "Source") -> None:
+    def read(source: "WorkSource") -> None:
         report = reader.read(source)
         if report.stored:
             say(f"{source.kind}: {report.stored:,} new or changed")
@@ -313,3 +314,85 @@ workspaces = _command(
     "Status files, inboxes and notes below PATH, or below agent_workspaces/, become documents.",
     "workspaces; workspaces agent_workspaces/",
 )
+
+
+# The same under the names of an earlier system.
+
+_HERE = ("workspaces", "devlogs", "git")
+"""Sources that lie in the folder of a project, and are meant by all where its settings name none."""
+
+_forms = together(
+    click.option("--collect-all", is_flag=True, help="Read all sources once."),
+    click.option("--process-existing", is_flag=True, help="Mask and redact anew what is stored, or bring in --input first."),
+    click.option("--stream", is_flag=True, help="Go on, and bring in what is written, until told to stop."),
+    click.option("--real-time", is_flag=True, help="With --stream: as soon as it is written, which is so anyway."),
+)
+
+
+@click.command(name="data-collection")
+@_forms
+@click.option(
+    "--input", "input_", metavar="DIR", type=click.Path(path_type=Path), help="With --process-existing: texts to bring in."
+)
+@click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help="Write the documents there, too, as JSON Lines.")
+@store_option
+@json_option
+def data_collection(as_json: bool, **given: Any) -> int:
+    """Collect a team's own work: all of it, what is stored again, or what is written from now on.
+
+    Sources are those of [collect.sources] in journeyman.toml; where it names none, agent_workspaces/, devlogs/ and the
+    repository of this folder. `journeyman collect` says more of each.
+
+    \b
+    Examples:
+      journeyman data-collection --collect-all --output data/training
+      journeyman data-collection --process-existing --input data/raw --output data/processed
+      journeyman data-collection --stream --real-time
+    """
+    forms = [form for form in ("collect_all", "process_existing", "stream") if given[form]]
+    if len(forms) != 1:
+        raise InputError("one of --collect-all, --process-existing and --stream says what is to be done")
+    (form,) = forms
+    if given["input_"] and form != "process_existing":
+        raise InputError("--input is for --process-existing")
+    sources = _meant(given["input_"])
+    options = {"store": given["store"], "dry_run": False, "since": None, "max_samples": None, "polling": False}
+    again = form == "process_existing" and given["input_"] is None
+    code = collected(sources, {**options, "watch": form == "stream", "reprocess": again}, as_json=as_json)
+    if given["output"] is not None:
+        _write(store_url(given["store"]), given["output"], [each.kind for each in sources])
+    return code
+
+
+def _meant(input_: Path | None) -> "list[WorkSource]":
+    """
+    Raises:
+        InputError: There is nothing to read.
+    """
+    from journeyman.experiments import settings
+    from journeyman.experiments.collecting import source
+
+    if input_ is not None:
+        return [source("devlogs", input_)]
+    if settings.load().settings.collect.sources:
+        return enabled()
+    found = [each for kind in _HERE if (each := source(kind)).find() is not None]
+    return found or enabled()
+
+
+def _write(url: str, folder: Path, kinds: list[str]) -> None:
+    """The documents of some sources as JSON Lines, a file for each."""
+    from journeyman.io.atomic import atomic_write
+    from journeyman.stores.documents import DocumentQuery, open_documents
+
+    with open_documents(url) as store:
+        for kind in dict.fromkeys(kinds):
+            path = folder / f"{kind}.jsonl"
+            count = 0
+            with atomic_write(path) as part, part.open("w", encoding="utf-8") as file:
+                for document in store.documents(DocumentQuery(source=kind)):
+                    names = ("id", "source", "kind", "where", "key", "title", "author", "at", "text", "raw")
+                    told = {name: getattr(document, name) for name in names}
+                    file.write(json.dumps(told, default=str) + "\n")
+                    count += 1
+            say(f"{count:,} documents are in {path}")

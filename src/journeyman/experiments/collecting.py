@@ -4,6 +4,8 @@ What was read and how far it was read are kept in one transaction: whoever is ki
 else.
 """
 
+import asyncio
+import hashlib
 import logging
 import threading
 import time
@@ -12,21 +14,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from journeyman.core import extension
+from journeyman.core import extension, registry
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError, JourneymanError, Unkeepable
 from journeyman.core.trace import Trace
+from journeyman.experiments import settings
 from journeyman.experiments.settings import CollectionSettings, Project
 from journeyman.stores.documents import DocumentQuery, DocumentStore, SourceBatch
 from journeyman.stores.traces.base import Query
+from journeyman.tracing import fields
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import importer, is_format
 from journeyman.tracing.importers.source import Problem
 from journeyman.tracing.personal import Personal, project_key
 from journeyman.tracing.redaction import Redactor, shapes_only
-from journeyman.tracing.sources.base import Bookmark, Finding, Item, Source, State
+from journeyman.tracing.sources.base import Bookmark, Item, SourceFinding, State, WorkSource
 
 _log = logging.getLogger(__name__)
 _TRACES, _DOCUMENTS, _CHARACTERS = 50, 500, 8_000_000
@@ -36,14 +41,16 @@ _RESCAN = 30.0
 _POLL = 1.0
 
 
-def source(name: str, path: Path | None = None) -> Source:
+def source(name: str, path: Path | None = None) -> WorkSource:
     """The source of that name, at a path or where its program keeps it.
 
     Raises:
         InputError: There is no such source, or it needs a path.
     """
+    if registry.is_class(name) and hasattr(found := registry.load("sources", name), "collect_data"):
+        return _SampleSource(name, found)
     made: Any = extension.make("sources", name, path=path)
-    whole: Source = made if all(hasattr(made, part) for part in ("find", "people", "watched")) else _OwnSource(made, path)
+    whole: WorkSource = made if all(hasattr(made, part) for part in ("find", "people", "watched")) else _OwnSource(made, path)
     return whole
 
 
@@ -54,8 +61,8 @@ class _OwnSource:
         self.kind: str = made.kind
         self._made, self._path = made, path
 
-    def find(self) -> Finding | None:
-        found: Finding | None = self._made.find() if hasattr(self._made, "find") else None
+    def find(self) -> SourceFinding | None:
+        found: SourceFinding | None = self._made.find() if hasattr(self._made, "find") else None
         return found
 
     def read(self, states: Mapping[str, State]) -> Iterator[Item]:
@@ -69,6 +76,31 @@ class _OwnSource:
         if hasattr(self._made, "watched"):
             return list(self._made.watched())
         return [self._path] if self._path else []
+
+
+class _SampleSource(_OwnSource):
+    """A collector as earlier systems have it: `async def collect_data(self, max_samples)` gives all samples each time."""
+
+    def __init__(self, name: str, made: Callable[[], Any]) -> None:
+        self.kind = name
+        with extension.named("sources", name):
+            super().__init__(SimpleNamespace(kind=name, collect_data=made().collect_data), None)
+
+    def read(self, states: Mapping[str, State]) -> Iterator[Item]:
+        with extension.named("sources", self.kind):
+            samples = asyncio.run(self._made.collect_data(settings.load().settings.collect.max_samples_per_source))
+        for sample in samples:
+            told = sample if isinstance(sample, Mapping) else {"text": sample} if isinstance(sample, str) else vars(sample)
+            text = fields.text(fields.first(told, "content", "text", "data", "input_data", "input"))
+            key = fields.text(fields.first(told, "sample_id", "id")) or hashlib.sha256(text.encode()).hexdigest()[:16]
+            yield Document(
+                source=self.kind,
+                key=key,
+                kind=fields.string(fields.first(told, "data_type", "kind", "type")) or "sample",
+                text=text,
+                at=fields.time(told.get("timestamp")),
+                raw=fields.mapping(told.get("metadata")),
+            )
 
 
 @dataclass(kw_only=True)
@@ -100,7 +132,7 @@ class SourceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ReadLimits:
     """Which part of a source is taken."""
 
     most: int | None = None
@@ -122,7 +154,7 @@ class SourceReader:
         self._redactor = Redactor(self._record.redact, self._personal)
         self._told: dict[str, tuple[int, str]] = {}
 
-    def read(self, source: Source, limits: Limits = Limits()) -> SourceReport:
+    def read(self, source: WorkSource, limits: ReadLimits = ReadLimits()) -> SourceReport:
         """Everything that is new in a source.
 
         Raises:
@@ -227,7 +259,7 @@ class SourceReader:
 class _Stream:
     """What comes from a source, while it comes."""
 
-    def __init__(self, reader: SourceReader, kind: str, report: SourceReport, limits: Limits) -> None:
+    def __init__(self, reader: SourceReader, kind: str, report: SourceReport, limits: ReadLimits) -> None:
         self._reader, self._kind, self._report, self._limits = reader, kind, report, limits
         self._traces: list[Trace] = []
         self._documents: list[Document] = []
@@ -314,7 +346,9 @@ class _Stream:
 # Reading on.
 
 
-def watch(sources: Sequence[Source], read: Callable[[Source], object], stop: threading.Event, *, polling: bool = False) -> None:
+def watch(
+    sources: Sequence[WorkSource], read: Callable[[WorkSource], object], stop: threading.Event, *, polling: bool = False
+) -> None:
     """Read sources whenever something changes in them, until told to stop.
 
     What the system says that changed is a reason to look, and nothing more: everything is looked at again after `_RESCAN`
@@ -336,7 +370,7 @@ def watch(sources: Sequence[Source], read: Callable[[Source], object], stop: thr
             looked = time.monotonic()
 
 
-def _tried(source: Source, read: Callable[[Source], object]) -> None:
+def _tried(source: WorkSource, read: Callable[[WorkSource], object]) -> None:
     try:
         read(source)
     except JourneymanError as error:
@@ -347,7 +381,7 @@ def _within(path: str, folders: Sequence[Path]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def _changes(sources: Sequence[Source], stop: threading.Event, *, polling: bool) -> Iterator[set[str] | None]:
+def _changes(sources: Sequence[WorkSource], stop: threading.Event, *, polling: bool) -> Iterator[set[str] | None]:
     """Where something changed; `None` where nobody says."""
     try:
         if polling:

@@ -3,16 +3,16 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from journeyman import models, sandbox
+from journeyman import models
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
-from journeyman.agents.replay import CallBudget, WithinBudget
+from journeyman.agents.replay import CallBudget, within
 from journeyman.agents.repository import SUBMIT, PreparedAgent, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.candidate import BASE, Candidate
 from journeyman.core.errors import InputError, JourneymanError
@@ -27,14 +27,13 @@ from journeyman.experiments.agents_config import COMMAND, KIND, NOTHING, OWN, RE
 from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import Run
-from journeyman.experiments.task_generation.generate import FOLDER, kept_tree
+from journeyman.experiments.task_generation.generate import FOLDER, workplaces
 from journeyman.io.files import sha256
 from journeyman.models import embedders
-from journeyman.models.base import Limited, Model
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.rewards.development import DevelopmentReward, DevelopmentWork, WorkCheckResult
 from journeyman.sandbox import environments
-from journeyman.sandbox.base import Interpreter, Sandbox
+from journeyman.sandbox.base import Interpreter
 from journeyman.stores import RunRecord, RunState, Store
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
@@ -78,19 +77,15 @@ class RepositoryBench:
         self._agents_python = _agents_python(config, folder, said)
         shown = beside(self._agents_python)
 
-        def open_sandbox(digest: str) -> Sandbox:
-            interpreter = environments.opened(folder, digest).interpreter
-            return sandbox.load(config.sandbox, interpreter=replace(interpreter, beside=shown))
-
         self.workshop = RepositoryWorkshop(
-            self.own, lambda digest: kept_tree(digest, folder), open_sandbox, jobs=config.jobs, plugins=config.plugin
+            self.own, *workplaces(folder, config.sandbox, shown), jobs=config.jobs, plugins=config.plugin
         )
         self._limits = WorkLimits(rounds=config.rounds, wall_seconds=config.timeout)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """As an evaluator takes them, in clusters that can be told apart."""
-        return clustered(self.own, self.config.min_clusters)
+        return repository.clustered(self.own, self.config.min_clusters)
 
     def contestant(self, name: str) -> Contestant:
         """An agent by its name.
@@ -150,7 +145,7 @@ class RepositoryBench:
         wiring.check(name, base_url=config.base_url, key_env=config.key_env)
         model = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
         if config.max_cost is not None:
-            model = _within(model, self.budget)
+            model = within(model, self.budget)
         learned = Playbook.load(playbook) if playbook else Playbook()
         candidate = candidate_of(learned)
         choose = chooser(learned, embedders.load(config.embedder)) if candidate else nothing
@@ -209,26 +204,6 @@ def _agents_python(config: AgentsConfig, folder: Path, said: Callable[[str], Non
         raise InputError('--agent-package is for agents that are commands, as in cmd:"my_agent {workspace}"')
     needs = environments.Needs(name="agent", version="0", requirements=tuple(config.agent_package))
     return environments.build(folder, needs, said=said).interpreter
-
-
-def _within(model: Model, budget: CallBudget) -> Model:
-    if isinstance(model, Limited):
-        # What a busy server is asked again is another call.
-        model.model = WithinBudget(model.model, budget)
-        return model
-    return WithinBudget(model, budget)
-
-
-def clustered(tasks: Sequence[RepositoryTask], least: int) -> tuple[Task, ...]:
-    """The tasks, each with what it goes well or badly together with.
-
-    That is its repository, where there are enough of them to speak of the next one. With fewer, nothing is said of other
-    repositories, and what tasks of these have in common is the function or commit that they were made of.
-    """
-    few = len({task.repository for task in tasks}) < least
-    return tuple(
-        replace(task.task(), cluster=f"{task.repository} {task.source or task.id}") if few else task.task() for task in tasks
-    )
 
 
 # Attempts that were made before.

@@ -318,7 +318,7 @@ class Redactor:
     def suspects(self, body: "builtins.bytes") -> bool:
         """Whether anything in it might be a secret, also by the name that stands before it; `False` is certain, also where
         texts stand between other things, as in protobuf."""
-        return bool(self._own) or secrets.named(body) or secrets.perhaps(body)
+        return bool(self._own) or secrets.suspected(body)
 
     def exchange(self, exchange: Exchange) -> Exchange:
         """The exchange without secrets. Those that a stream brought in pieces stay: redact the trace as well."""

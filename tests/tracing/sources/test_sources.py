@@ -16,14 +16,14 @@ from journeyman.core.trace import Trace
 from journeyman.experiments.collecting import source
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import Problem
-from journeyman.tracing.sources.base import Bookmark, Item, Source, State
+from journeyman.tracing.sources.base import Bookmark, Item, State, WorkSource
 from tests.support import agent_sessions
 
 
 class Reading:
     """Reads a source on and on, as a store would have it do."""
 
-    def __init__(self, made: Source) -> None:
+    def __init__(self, made: WorkSource) -> None:
         self.source = made
         self.states: dict[str, State] = {}
         self.items: list[Item] = []

@@ -3,13 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from journeyman.core import registry
 from journeyman.rewards.checks import can_fail
-from journeyman.rewards.repository.suite import Steady
+from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.environments import Environment
@@ -125,6 +125,47 @@ def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:
         if not can_fail(check, names):
             return Rejected("its tests assert nothing that could be turned round")
     return task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A task whose tests were run before and after the work."""
+
+    task: RepositoryTask
+    before: SuiteRun
+
+
+async def settled(
+    task: RepositoryTask, tree: Tree, box: Sandbox, *, plugins: Sequence[str] = (), seconds: float = 15.0
+) -> Settled | Rejected:
+    """The task with those of its tests that fail before the work and pass after it, and those that pass both times.
+
+    Tests that take too long before it fail, too.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    asked = sorted({*task.checks.fail_to_pass, *task.checks.pass_to_pass})
+    before = await run_suite(box, task.examined(tree, tree.changed(task.base)), asked, seconds=seconds, plugins=plugins)
+    # How long it waited says how busy the machine is.
+    too_long = before.outcome is not None and before.outcome.limit == "cpu"
+    if before.broken and not too_long:
+        return Rejected("it ends the tests", before.broken)
+    if all(before.passed(test) for test in asked):
+        return Rejected("no test tells the work from none")
+    work = tree.changed(task.base).changed(task.reference)
+    after = await run_suite(box, task.examined(tree, work), asked, seconds=seconds, plugins=plugins)
+    passing = sorted(test for test in after.became if after.passed(test))
+    if not passing:
+        return Rejected("its tests do not pass on its own code", after.broken or next(iter(after.why.values()), ""))
+    failing = tuple(test for test in passing if not before.passed(test))
+    if not failing:
+        return Rejected("no test tells the work from none")
+    keep = tuple(test for test in passing if before.passed(test))
+    level = {**task.level, "failing": float(len(failing)), "covering": float(len(passing))}
+    checks = replace(task.checks, fail_to_pass=failing, pass_to_pass=keep)
+    found = noticed(replace(task, checks=checks, level=level), tree)
+    return found if isinstance(found, Rejected) else Settled(task=found, before=before)
 
 
 def generator_of(category: str) -> Generator:

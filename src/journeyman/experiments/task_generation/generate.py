@@ -5,16 +5,16 @@ import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from journeyman import sandbox
 from journeyman.core.errors import InputError
-from journeyman.experiments.task_generation.base import Draft, Generator, Rejected, Shares, Subject, generator_of
+from journeyman.experiments.task_generation.base import TREES, Draft, Generator, Rejected, Shares, Subject, generator_of
 from journeyman.io.jsonl import append_line, iter_jsonl, json_object
-from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, steady
+from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, SuiteRun, steady
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks import repository
@@ -24,6 +24,7 @@ from journeyman.tasks.repository.tree import Tree, read_tree
 FOLDER = Path(".journeyman/environments")
 """Where environments and the files of repositories are kept, in the project."""
 JOBS = 2
+_UNMEASURED = Steady(passing=(), flaky=(), failing=(), cpu_seconds=0.0, run=SuiteRun())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,14 @@ class EnvironmentOptions:
     plugins: tuple[str, ...] = ()
     """Of pytest, by module, that its tests need."""
     sandbox: str = "auto"
+    tests: bool = True
+    """Whether its tests are run. Tasks that are made of commits alone do not need it: they run what a commit touched."""
 
 
 async def prepare(
     source: Path, options: EnvironmentOptions = EnvironmentOptions(), *, said: Callable[[str], None] = lambda _: None
 ) -> Subject:
-    """Make a repository's environment, run its tests three times there, and keep its files.
+    """Make a repository's environment, run its tests three times there where they are asked for, and keep its files.
 
     Raises:
         InputError: There are no tests, none passes, or something of it cannot be had here.
@@ -56,12 +59,10 @@ async def prepare(
         raise InputError(f"{source} has no tests (test_*.py or *_test.py); tasks are checked with a repository's own")
     needs = environments.needs_of(tree.files, source.resolve().name)
     environment = environments.build(options.folder, needs, extra=options.extra, python=options.python, said=said)
-    tree.pack(options.folder / "trees" / f"{tree.digest}.tar.gz")
-    said(f"running its {len(tree.tests)} files of tests three times")
-    async with sandbox.started(options.sandbox, interpreter=environment.interpreter) as box:
-        suite = await steady(box, tree, plugins=options.plugins)
-    _check(source, suite)
-    return Subject(
+    suite = await _measured(tree, environment, options, said) if options.tests else _UNMEASURED
+    if options.tests:
+        _check(source, suite)
+    subject = Subject(
         name=needs.name,
         tree=tree,
         environment=environment,
@@ -71,6 +72,17 @@ async def prepare(
         plugins=options.plugins,
         sandbox=options.sandbox,
     )
+    subject.keep(tree)
+    return subject
+
+
+async def _measured(
+    tree: Tree, environment: environments.Environment, options: EnvironmentOptions, said: Callable[[str], None]
+) -> Steady:
+    """What its tests do, three times."""
+    said(f"running its {len(tree.tests)} files of tests three times")
+    async with sandbox.started(options.sandbox, interpreter=environment.interpreter) as box:
+        return await steady(box, tree, plugins=options.plugins)
 
 
 def _check(source: Path, suite: Steady) -> None:
@@ -94,10 +106,25 @@ def kept_tree(digest: str, folder: Path = FOLDER) -> Tree:
     Raises:
         InputError: They are not here.
     """
-    path = folder / "trees" / f"{digest}.tar.gz"
+    path = folder / TREES / f"{digest}.tar.gz"
     if not path.exists():
         raise InputError(f"the files {digest} are not in {folder}; `journeyman tasks environment build REPO` brings them there")
     return Tree.unpack(path)
+
+
+def workplaces(folder: Path, box: str, beside: tuple[str, ...] = ()) -> tuple[Callable[[str], Tree], Callable[[str], Sandbox]]:
+    """What gives the files of a digest, and a sandbox in the environment of one.
+
+    Args:
+        box: The kind of sandbox, by name.
+        beside: Folders that are shown in it, too.
+    """
+
+    def open_sandbox(digest: str) -> Sandbox:
+        interpreter = environments.opened(folder, digest).interpreter
+        return sandbox.load(box, interpreter=replace(interpreter, beside=beside))
+
+    return lambda digest: kept_tree(digest, folder), open_sandbox
 
 
 @dataclass(slots=True)

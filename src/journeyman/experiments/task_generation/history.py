@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, noticed
-from journeyman.rewards.repository.suite import SuiteRun, run_suite
+from journeyman.experiments.task_generation.base import Draft, Rejected, Settled, Subject, settled
+from journeyman.rewards.repository.suite import SuiteRun
+from journeyman.rewards.sabotage import names_of_tests
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import functions
@@ -23,10 +24,10 @@ MOST_FILES = 12
 """Of code that a commit may touch, and of tests: what touches more is several pieces of work."""
 MOST_LINES = 600
 """Of code that a commit may add or take away."""
-OTHERS = 10
+OTHERS = 5
 """Tests of each file that did pass before, and are asked to go on passing."""
 KIND = "commit"
-_SECONDS = 30.0
+_SECONDS = 15.0
 _TELLING = 16
 """Letters of a line of code that, said in a message, tells how it was done."""
 _LEAST_WORDS = 4
@@ -75,40 +76,22 @@ class Commits:
         if isinstance(found, Rejected):
             return found
         task, before = found
-        asked = _asked(task, before)
-        new = await _run(box, subject, task.examined(before, task.right(before)), asked)
-        passing = [test for test, what in new.became.items() if what == "passed"]
-        if not passing:
-            return Rejected("its tests do not pass on its own code", new.broken or next(iter(new.why.values()), ""))
-        old = await _run(box, subject, task.examined(before, before), asked)
-        if old.broken:
-            return Rejected("it ends the tests", old.broken)
-        return self._decided(commit, task, before, (sorted(passing), old), subject)
+        done = await settled(task, before, box, plugins=subject.plugins, seconds=_SECONDS)
+        if isinstance(done, Rejected):
+            return done
+        return self._decided(commit, done, before, subject)
 
-    def _decided(
-        self, commit: Commit, task: RepositoryTask, before: Tree, runs: tuple[list[str], SuiteRun], subject: Subject
-    ) -> RepositoryTask | Rejected:
-        passing, old = runs
-        failing = tuple(test for test in passing if not old.passed(test))
-        if not failing:
-            return Rejected("no test tells its code from the code before")
-        category = Category.FEATURE if _is_new(failing, old) else Category.BUG_FIX
+    def _decided(self, commit: Commit, done: Settled, before: Tree, subject: Subject) -> RepositoryTask | Rejected:
+        """The task in its category, where its words are fit for it."""
+        task = done.task
+        category = Category.FEATURE if _is_new(task.checks.fail_to_pass, done.before) else Category.BUG_FIX
         if self.category not in (category, "commits"):
             return Rejected(f"it is of another category: {category}")
-        statement = _statement(commit, task, before, failing, subject.name)
+        statement = _statement(commit, task, before, subject.name)
         if not statement:
             return Rejected("its message says nothing, or how it was done")
-        if not task.checks.tests:
-            return Rejected("its tests cannot be read")
-        keep = _some(test for test in passing if old.passed(test))
-        final = _with(task, str(category), statement, Checks(tests=task.checks.tests, fail_to_pass=failing, pass_to_pass=keep))
         subject.keep(before)
-        return noticed(final, before)
-
-
-def _with(task: RepositoryTask, category: str, statement: str, checks: Checks) -> RepositoryTask:
-    level = {**task.level, "failing": float(len(checks.fail_to_pass)), "covering": float(len(checks.pass_to_pass))}
-    return replace(task, category=category, statement=statement, checks=checks, level=level)
+        return replace(task, category=str(category), statement=statement)
 
 
 def commits_of(source: Path) -> tuple[Commit, ...]:
@@ -154,7 +137,7 @@ def _drawn(commit: Commit, subject: Subject) -> tuple[RepositoryTask, Tree] | Re
         return Rejected("its files cannot be read", str(error))
     reference = _changed(before, after, commit.code)
     tests = {path: text for path, text in _changed(before, after, commit.tests).items() if text is not None}
-    if not reference or not any(map(is_test, tests)):
+    if not reference or not _asked(tests, before):
         return Rejected("its code or its tests are the same as before")
     lines = sum(abs(_lines(after, path) - _lines(before, path)) + 1 for path in reference)
     task = RepositoryTask(
@@ -164,7 +147,7 @@ def _drawn(commit: Commit, subject: Subject) -> tuple[RepositoryTask, Tree] | Re
         environment=subject.environment.digest,
         statement="-",
         reference=reference,
-        checks=Checks(tests=tests),
+        checks=Checks(tests=tests, fail_to_pass=_asked(tests, before)),
         level={"lines": float(lines), "files": float(len(reference))},
         source=commit.sha,
         made_by=f"commits {Commits.version}",
@@ -191,40 +174,25 @@ def _changed(before: Tree, after: Tree, paths: tuple[str, ...]) -> dict[str, str
     return found
 
 
-def _asked(task: RepositoryTask, before: Tree) -> list[str]:
-    """The tests that a commit wrote or changed, and some beside them; whole files where what they share was changed."""
+def _asked(tests: Mapping[str, str], before: Tree) -> tuple[str, ...]:
+    """The tests that a commit wrote or changed, and some beside them."""
     found = list[str]()
-    for path, text in task.checks.tests.items():
+    for path, text in tests.items():
         if is_test(path):
             new, known = _tests(text), _tests(before.text(path)) if path in before.files else {}
             changed = [name for name, body in new.items() if known.get(name) != body]
             others = [name for name in new if name not in changed][:OTHERS]
-            found += [f"{path}::{name}" for name in (*changed, *others)] if changed else [path]
-    return found
+            found += [f"{path}::{name}" for name in (*changed, *others)]
+    return tuple(found)
 
 
 def _tests(text: str) -> dict[str, str]:
     """The tests of a file, as pytest names them, and what stands in them."""
     try:
-        return {
-            each.name.replace(".", "::"): ast.dump(each.node)
-            for each in functions(text)
-            if each.name.rpartition(".")[2].startswith("test")
-        }
+        names = set(names_of_tests(text))
+        return {each.name.replace(".", "::"): ast.dump(each.node) for each in functions(text) if each.name in names}
     except (SyntaxError, ValueError):
         return {}
-
-
-async def _run(box: Sandbox, subject: Subject, tree: Tree, tests: list[str]) -> SuiteRun:
-    return await run_suite(box, tree, tests, seconds=_SECONDS, plugins=subject.plugins)
-
-
-def _some(tests: Iterator[str]) -> tuple[str, ...]:
-    """At most `OTHERS` of each file."""
-    found: dict[str, list[str]] = {}
-    for test in tests:
-        found.setdefault(test.partition("::")[0], []).append(test)
-    return tuple(test for each in found.values() for test in each[:OTHERS])
 
 
 def _is_new(failing: tuple[str, ...], old: SuiteRun) -> bool:
@@ -235,15 +203,16 @@ def _is_new(failing: tuple[str, ...], old: SuiteRun) -> bool:
     return all(re.match(r"(AttributeError: (partially initialized )?module|ImportError|NameError)", each) for each in said)
 
 
-def _statement(commit: Commit, task: RepositoryTask, before: Tree, failing: tuple[str, ...], name: str) -> str:
+def _statement(commit: Commit, task: RepositoryTask, before: Tree, name: str) -> str:
     """What the commit's author said of it, without what tells how; empty where nothing is left."""
     said = _said(commit, task, before)
     if len(re.findall(r"[A-Za-z]{2,}", said)) < _LEAST_WORDS:
         return ""
-    declared = _declared(task, before, failing)
+    declared = _declared(task, before, task.checks.fail_to_pass)
     new = f"\nTests of it use:\n{declared}\n" if declared else ""
+    count = len(task.checks.fail_to_pass)
     return (
-        f"This is asked of {name}:\n\n{said}\n{new}\nIt is checked by {len(failing)} tests that are not in the repository; "
+        f"This is asked of {name}:\n\n{said}\n{new}\nIt is checked by {count} tests that are not in the repository; "
         "those that are there must go on passing. Tests are run with `python -m pytest`."
     )
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.rewards.development.code_measures import complexity
 from journeyman.rewards.repository import check_of
 from journeyman.rewards.repository.behaviour import FEWEST, Target, behaviour, comparable, differing
 from journeyman.rewards.repository.source import tangled
@@ -106,11 +107,11 @@ def covered(subject: Subject, path: str, function: Function) -> float:
 def _statement(draft: Draft, given: int, most: int) -> str:
     return (
         f"The function `{draft.told['function']}` in `{draft.path}` does what it should, but it is hard to read: its "
-        f"cyclomatic complexity is {given}. Rewrite it so that it is at most {most}, and does exactly what it does now with whatever "
-        "it is called with: what it gives, what it raises, and what it does to its arguments. What the package offers keeps its names "
-        f"and parameters. Functions that you add may have a complexity of at most {most} too; that of no other may rise. "
-        "The tests must go on passing; they are run with `python -m pytest`. Complexity is one and one more for each branch, "
-        "`and`, `or`, loop, handler, condition of a comprehension; a lambda counts where it stands."
+        f"cyclomatic complexity is {given}. Rewrite it so that it is at most {most}, and does exactly what it does now with "
+        "whatever it is called with: what it gives, what it raises, and what it does to its arguments. What the package offers "
+        f"keeps its names and parameters. Functions that you add may have a complexity of at most {most} too; that of no other "
+        "may rise. The tests must go on passing; they are run with `python -m pytest`. Complexity is one, and one more for "
+        "each branch, `and`, `or`, loop, handler, or condition of a comprehension; a lambda counts where it stands."
     )
 
 
@@ -145,9 +146,7 @@ def worsened(text: str, function: Function, chance: random.Random) -> str | None
 
 
 def _complexity(body: Sequence[ast.stmt]) -> int:
-    from journeyman.rewards.development.code_measures import complexity
-
-    return complexity(ast.Module(body=list(body), type_ignores=[]))  # type: ignore[arg-type]  # counted as a function is
+    return complexity(ast.Module(body=list(body), type_ignores=[]))
 
 
 def _unparsed(body: Sequence[ast.stmt]) -> list[str]:
@@ -207,8 +206,8 @@ def _by_flag(block: list[ast.stmt], at: int, name: str) -> list[ast.stmt]:
     """The condition is first asked for a flag, and then the flag."""
     node = block[at]
     assert isinstance(node, ast.If)
-    set_to = lambda value: ast.Assign(targets=[ast.Name(name, ast.Store())], value=ast.Constant(value), lineno=0)  # noqa: E731
-    asked = ast.If(test=node.test, body=[set_to(True)], orelse=[set_to(False)])
+    yes, no = (ast.Assign(targets=[ast.Name(name, ast.Store())], value=ast.Constant(each), lineno=0) for each in (True, False))
+    asked = ast.If(test=node.test, body=[yes], orelse=[no])
     return [asked, ast.If(test=ast.Name(name, ast.Load()), body=node.body, orelse=node.orelse), *block[at + 1 :]]
 
 

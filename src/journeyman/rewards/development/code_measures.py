@@ -177,8 +177,8 @@ def _of_function(where: str, name: str, node: Function) -> Iterator[CodeMeasure]
     yield CodeMeasure("nesting", where, nesting(node.body), name)
 
 
-def complexity(node: Function) -> int:
-    """McCabe's: one, and one more for each branch; nested functions count for themselves."""
+def complexity(node: ast.AST) -> int:
+    """McCabe's, of a function or of a module: one, and one more for each branch; nested functions count for themselves."""
     return 1 + sum(_weight(each) for each in _own(node))
 
 

@@ -81,7 +81,7 @@ def run(  # noqa: PLR0913 - as text from outside
     seed: int,
     wanted: int,
 ) -> None:
-    """Run tests, and then the function at a place (file, name) with what they called it with and changes of that, `wanted` in all."""
+    """Run tests, and then the function at a place (file, name) with what they called it with, and with changes of that."""
     recorder = _Recorder(str(Path.cwd() / place[0]), place[1])
     sys.setprofile(recorder)
     try:
@@ -131,8 +131,9 @@ def _mutated(value: Any, chance: random.Random, depth: int = 0) -> Any:
     if isinstance(value, float):
         return chance.choice([0.0, -value, value + 1.0, value / 2, value * 3])
     if isinstance(value, (str, bytes)):
-        at = chance.randrange(len(value) + 1)
-        return chance.choice([value[:0], value[::-1], value[:at], value[at:], value[:200] * 2, value[:at] + value[at + 1 :]])
+        text: Any = value
+        at = chance.randrange(len(text) + 1)
+        return chance.choice([text[:0], text[::-1], text[:at], text[at:], text[:200] * 2, text[:at] + text[at + 1 :]])
     if type(value) in (list, tuple):
         return type(value)(_other_items(list(value), chance, depth))
     if type(value) in (set, frozenset):
@@ -217,7 +218,7 @@ def _short(text: str) -> str:
 def described(value: Any, depth: int = 0) -> str:
     """A value in words that are the same for equal values of one kind, wherever they lie in memory."""
     inner = (lambda each: described(each, depth + 1)) if depth < 8 else repr
-    kind = type(value).__name__
+    kind, plain = type(value).__name__, getattr(type(value), "__repr__", None)
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
         return f"{kind} {getattr(value, '__qualname__', '')}"
     if type(value) in (list, tuple):
@@ -228,7 +229,7 @@ def described(value: Any, depth: int = 0) -> str:
         return f"{kind}({', '.join(f'{inner(key)}: {inner(each)}' for key, each in value.items())})"
     if hasattr(type(value), "__next__"):
         return f"iterator({', '.join(map(inner, itertools.islice(value, _LONGEST)))})"
-    if type(value).__repr__ is object.__repr__:
+    if plain is object.__repr__:
         held = getattr(value, "__dict__", {})
         return f"{kind}({', '.join(f'{name}={inner(each)}' for name, each in sorted(held.items()))})"
     return _ADDRESS.sub("0x", repr(value))

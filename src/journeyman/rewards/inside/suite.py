@@ -68,6 +68,8 @@ def run(
 
     outcomes = _Outcomes(coverage)
     options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, "-W", "ignore"]
+    # A file that cannot be imported says nothing of the tests in others.
+    options += ["--continue-on-collection-errors"]
     options += [f"--rootdir={here}", f"--confcutdir={here}", *(word for name in plugins for word in ("-p", name))]
     began = time.process_time()
     if coverage is not None:

@@ -10,16 +10,16 @@ from journeyman.rewards.development.work import functions
 from journeyman.tasks.repository.tree import Tree
 
 _HIDES = frozenset(
-    ("exec", "eval", "compile", "__import__", "importlib", "import_module", "marshal", "pickle", "ctypes", "runpy", "pkgutil")
-    + ("FunctionType", "CodeType", "LambdaType", "__code__", "__builtins__", "builtins", "settrace", "setprofile")
-    + ("_getframe", "globals", "modules")
+    {"exec", "eval", "compile", "__import__", "importlib", "import_module", "marshal", "pickle", "ctypes", "runpy", "pkgutil"}
+    | {"FunctionType", "CodeType", "LambdaType", "__code__", "__builtins__", "builtins", "settrace", "setprofile"}
+    | {"_getframe", "globals", "modules"}
 )
 """Names by which code is run, or modules are imported, that do not stand there as such."""
 _SILENCES = re.compile(r"#\s*(noqa|type:\s*ignore|pragma|pylint|nosec)\b", re.IGNORECASE)
 
 
 def offered(tree: Tree) -> dict[str, str]:
-    """What the modules of a repository offer, by dotted name: functions and methods with their parameters, classes and names."""
+    """What the modules of a repository offer, by dotted name: functions with their parameters, classes with their bases."""
     found: dict[str, str] = {}
     for path in tree.sources:
         module = tree.module_of(path)
@@ -98,9 +98,8 @@ def tangled(tree: Tree) -> dict[tuple[str, str], int]:
     for path in tree.sources:
         parsed = ast.parse(tree.text(path))
         for name, node in (("", parsed), *functions(parsed)):
-            lambdas = (each for each in _within(node) if isinstance(each, ast.Lambda))
-            own = complexity(node)  # type: ignore[arg-type]  # a module is counted as a function is
-            found[path, name] = max(found.get((path, name), 0), own + sum(complexity(each) - 1 for each in lambdas))  # type: ignore[arg-type]
+            lambdas = sum(complexity(each) - 1 for each in _within(node) if isinstance(each, ast.Lambda))
+            found[path, name] = max(found.get((path, name), 0), complexity(node) + lambdas)
     return found
 
 
@@ -119,3 +118,58 @@ def more_tangled(before: Mapping[tuple[str, str], int], after: Mapping[tuple[str
         if value > allowed:
             return f"{name or 'the module'} in {path} has a complexity of {value}, and {allowed} is the most"
     return ""
+
+
+def imports(tree: Tree) -> dict[str, frozenset[str]]:
+    """Which modules of a repository each of them imports, late imports included, but not those for types alone."""
+    modules = {tree.module_of(path): path for path in tree.sources}
+    found: dict[str, frozenset[str]] = {}
+    for module, path in modules.items():
+        package = module if path.endswith("/__init__.py") else module.rpartition(".")[0]
+        named = {each for node in _imported(ast.parse(tree.text(path))) for each in _names(node, package, modules)}
+        found[module] = frozenset(named - {module})
+    return found
+
+
+def _imported(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from (each for other in child.orelse for each in _imported(other))
+        else:
+            yield from _imported(child)
+
+
+def _names(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[str, str]) -> Iterator[str]:
+    """The modules that an import names. Those that it comes by on the way are not what it is for."""
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names if each.name in modules)
+        return
+    parts = package.split(".")
+    above = parts[: len(parts) - node.level + 1] if node.level else []
+    module = ".".join([*above, *([node.module] if node.module else [])])
+    for each in node.names:
+        whole = f"{module}.{each.name}"
+        if whole in modules:
+            yield whole
+        elif module in modules:
+            yield module
+
+
+def reached(graph: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
+    """What a module imports, and what that imports, and so on."""
+    found, waiting = set[str](), [start]
+    while waiting:
+        new = graph.get(waiting.pop(), frozenset()) - found
+        found |= new
+        waiting += new
+    return frozenset(found)
+
+
+def cycles(graph: Mapping[str, frozenset[str]]) -> frozenset[tuple[str, str]]:
+    """Pairs of modules that reach each other."""
+    all_reached = {module: reached(graph, module) for module in graph}
+    return frozenset(
+        (one, other) for one in graph for other in all_reached[one] if one < other and one in all_reached.get(other, ())
+    )

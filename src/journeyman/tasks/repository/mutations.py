@@ -136,14 +136,17 @@ class _Text:
         return True
 
 
-def mutations(text: str) -> tuple[Mutation, ...]:
+def mutations(text: str, *, only: str = "") -> tuple[Mutation, ...]:
     """All changes of one operator at one place, in the functions of a module, in the order of their places.
+
+    Args:
+        only: The name of the one function that is wanted.
 
     Raises:
         SyntaxError: It is no Python.
     """
     within, found = _Text(text), list[Mutation]()
-    for function in functions(text):
+    for function in (each for each in functions(text) if only in ("", each.name)):
         for node in (node for statement in function.body for node in ast.walk(statement)):
             for kind, start, end, new in _changes(node, within):
                 if text[start:end] != new and within.parses(function, start, end, new):

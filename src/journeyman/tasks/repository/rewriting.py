@@ -1,10 +1,13 @@
 """Other texts of a module in which one function differs, or none does anything else: what tasks are given and checked with."""
 
 import ast
+import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.mutations import Function, Mutation, functions, mutations
 
 _SEES_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 """Functions that see what local variables are called."""
@@ -39,6 +42,28 @@ def function_of(text: str, name: str) -> Function | None:
     except (SyntaxError, ValueError):
         return None
     return found[-1] if found else None
+
+
+def mutants(text: str, name: str, chance: random.Random) -> list[Mutation]:
+    """Small changes of one function, in an order by chance in which those of different kinds come first."""
+    by_kind: dict[str, list[Mutation]] = {}
+    for each in mutations(text, only=name):
+        by_kind.setdefault(each.kind, []).append(each)
+    for some in by_kind.values():
+        chance.shuffle(some)
+    found = [(rank, kind, each) for kind, some in by_kind.items() for rank, each in enumerate(some)]
+    chance.shuffle(found)
+    return [each for rank, _, each in sorted(found, key=lambda one: one[0])]
+
+
+def as_rows(changes: Sequence[Mutation]) -> list[dict[str, Any]]:
+    """As they are kept among the checks of a task."""
+    return [asdict(each) for each in changes]
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mutation]:
+    """What `as_rows` made."""
+    return [Mutation(**row) for row in rows]
 
 
 def signature(function: Function) -> str:
@@ -83,7 +108,7 @@ def _after_docstring(function: Function) -> int:
 
 def docstring(function: Function) -> str:
     """Without the indentation; empty where there is none."""
-    return ast.get_docstring(function.node) or ""
+    return (ast.get_docstring(function.node) or "").rstrip()
 
 
 def without_docstring(text: str, function: Function) -> str:

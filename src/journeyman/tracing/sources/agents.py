@@ -8,8 +8,8 @@ from typing import Any
 
 from journeyman.tracing import fields
 from journeyman.tracing.importers import reading
-from journeyman.tracing.sources.base import Finding, Item, State
-from journeyman.tracing.sources.files import Unit, below, changed, finding, follow
+from journeyman.tracing.sources.base import Item, SourceFinding, State
+from journeyman.tracing.sources.files import FileUnit, below, changed, finding, follow
 
 _KEPT_DAYS = 30
 """For so long Claude Code keeps a session that nobody goes on with, unless its settings say otherwise."""
@@ -79,7 +79,7 @@ class AgentSessions:
         self._named = path
         self._roots = [path.expanduser()] if path else list(self._agent.roots(Path.home()))
 
-    def find(self) -> Finding | None:
+    def find(self) -> SourceFinding | None:
         found = [(root, finding(root, self._units_of(root), days=self._days)) for root in self._roots if root.exists()]
         return next((each for _, each in found if each is not None), None)
 
@@ -90,7 +90,7 @@ class AgentSessions:
         """
         format = reading.importer(self.kind)
 
-        def read(unit: Unit, state: State) -> Iterator[Any]:
+        def read(unit: FileUnit, state: State) -> Iterator[Any]:
             if format.several is not None and format.unique and unit.path.suffix != ".json":
                 return follow(unit.path, format, state)
             return reading.read(unit.path, self.kind)
@@ -105,9 +105,9 @@ class AgentSessions:
     def watched(self) -> Sequence[Path]:
         return [root for root in self._roots if root.exists()]
 
-    def _units_of(self, root: Path) -> Iterator[Unit]:
+    def _units_of(self, root: Path) -> Iterator[FileUnit]:
         for path in below(root, self._agent.patterns):
-            yield Unit(path, self._agent.together(path))
+            yield FileUnit(path, self._agent.together(path))
 
     @property
     def _days(self) -> float | None:

@@ -27,7 +27,7 @@ Item = RecordedTrace | Document | Problem | Bookmark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SourceFinding:
     """What there is to be read of a source, from names, sizes and times alone."""
 
     path: Path
@@ -39,13 +39,13 @@ class Finding:
     """When the first of it will be deleted by the program that wrote it."""
 
 
-class Source(Protocol):
+class WorkSource(Protocol):
     """One place that can be read. A class of one's own is named as `module:Class`, and made with `path=`."""
 
     kind: str
     """Whose documents and states these are: `claude-code`, `git`, …"""
 
-    def find(self) -> Finding | None:
+    def find(self) -> SourceFinding | None:
         """What there is; `None` where there is nothing. No file is opened."""
 
     def read(self, states: Mapping[str, State]) -> Iterator[Item]:

@@ -19,14 +19,14 @@ from journeyman.core.errors import InputError, TraceError
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import complete
 from journeyman.tracing.importers.source import LONGEST, Format, Problem, Row
-from journeyman.tracing.sources.base import Bookmark, Finding, State
+from journeyman.tracing.sources.base import Bookmark, SourceFinding, State
 
 _HEAD, _TAIL = 4096, 256
 """Bytes at the beginning, and before the place up to which was read, by which a file is known again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class FileUnit:
     """Files that are read together: one, or all of a session."""
 
     path: Path
@@ -79,7 +79,7 @@ def _like(path: str, pattern: str) -> bool:
     return fnmatch(path, pattern) or (pattern.startswith("**/") and fnmatch(path, pattern[3:]))
 
 
-def finding(root: Path, units: Iterable[Unit], *, days: float | None = None) -> Finding | None:
+def finding(root: Path, units: Iterable[FileUnit], *, days: float | None = None) -> SourceFinding | None:
     """What is there, by names, sizes and times; `None` where nothing is.
 
     Args:
@@ -98,10 +98,12 @@ def finding(root: Path, units: Iterable[Unit], *, days: float | None = None) -> 
         return None
     oldest, newest = (datetime.fromtimestamp(at, UTC) for at in (min(times), max(times)))
     lost = None if days is None else datetime.fromtimestamp(min(times) + days * 86_400, UTC)
-    return Finding(path=root, files=count, bytes=size, oldest=oldest, newest=newest, lost_at=lost)
+    return SourceFinding(path=root, files=count, bytes=size, oldest=oldest, newest=newest, lost_at=lost)
 
 
-def changed(units: Iterable[Unit], states: Mapping[str, State], read: Callable[[Unit, State], Iterator[Any]]) -> Iterator[Any]:
+def changed(
+    units: Iterable[FileUnit], states: Mapping[str, State], read: Callable[[FileUnit, State], Iterator[Any]]
+) -> Iterator[Any]:
     """What `read` gives of units that are not as they were, each with a bookmark behind it; what cannot be read is named."""
     for unit in units:
         key = str(unit.path)

@@ -8,7 +8,7 @@ from journeyman.core.document import Document
 from journeyman.core.errors import InputError
 from journeyman.tracing import fields
 from journeyman.tracing.importers.source import Problem
-from journeyman.tracing.sources.base import Bookmark, Finding, Item, State
+from journeyman.tracing.sources.base import Bookmark, Item, SourceFinding, State
 
 KIND = "git"
 _FORMAT = "%x1e%H%x1f%an <%ae>%x1f%aI%x1f%P%x1f%B%x1f"
@@ -24,8 +24,8 @@ class GitHistory:
     def __init__(self, path: Path | None = None) -> None:
         self._path = (path or Path.cwd()).expanduser().absolute()
 
-    def find(self) -> Finding | None:
-        return Finding(path=self._path, files=1, bytes=0) if (self._path / ".git").exists() else None
+    def find(self) -> SourceFinding | None:
+        return SourceFinding(path=self._path, files=1, bytes=0) if (self._path / ".git").exists() else None
 
     def watched(self) -> Sequence[Path]:
         return [self._path / ".git"] if (self._path / ".git").is_dir() else [self._path]

@@ -20,8 +20,8 @@ from journeyman.core.document import Document
 from journeyman.core.errors import InputError
 from journeyman.tracing import fields
 from journeyman.tracing.importers.source import Problem
-from journeyman.tracing.sources.base import Finding, Item, State
-from journeyman.tracing.sources.files import Unit, below, changed, finding
+from journeyman.tracing.sources.base import Item, SourceFinding, State
+from journeyman.tracing.sources.files import FileUnit, below, changed, finding
 
 KIND = "messages"
 _LONGEST = 64 * 2**20
@@ -42,14 +42,14 @@ class Messages:
         self._root = path.expanduser().absolute()
         self._people: dict[str, str] = {}
 
-    def find(self) -> Finding | None:
+    def find(self) -> SourceFinding | None:
         return finding(self._root, self._units()) if self._root.exists() else None
 
     def watched(self) -> Sequence[Path]:
         return [self._root]
 
-    def _units(self) -> Iterator[Unit]:
-        return (Unit(path, (path,)) for path in below(self._root, _PATTERNS))
+    def _units(self) -> Iterator[FileUnit]:
+        return (FileUnit(path, (path,)) for path in below(self._root, _PATTERNS))
 
     def people(self) -> Iterable[str]:
         """Those whom a list of users names, and the senders of mail."""
@@ -80,7 +80,7 @@ class Messages:
         list(self.people())
         yield from changed(self._units(), states, self._documents)
 
-    def _documents(self, unit: Unit, _: State) -> Iterator[Document | Problem]:
+    def _documents(self, unit: FileUnit, _: State) -> Iterator[Document | Problem]:
         path = unit.path
         if zipfile.is_zipfile(path):
             yield from self._archive(path)

@@ -9,8 +9,8 @@ from journeyman.core.document import Document
 from journeyman.core.errors import InputError
 from journeyman.tracing import fields
 from journeyman.tracing.importers.source import Problem
-from journeyman.tracing.sources.base import Finding, Item, State
-from journeyman.tracing.sources.files import Unit, below, changed, finding
+from journeyman.tracing.sources.base import Item, SourceFinding, State
+from journeyman.tracing.sources.files import FileUnit, below, changed, finding
 
 _TEXTS = ("**/*.md", "**/*.txt", "**/*.rst", "**/*.org", "**/*.adoc", "**/*.log")
 _WORKSPACE = ("**/*.md", "**/*.txt", "**/*.json", "**/*.yaml", "**/*.yml", "**/*.log")
@@ -25,7 +25,7 @@ class TextFiles:
         self.kind, self._root = kind, path.expanduser().absolute()
         self._patterns, self._is_a = patterns, is_a
 
-    def find(self) -> Finding | None:
+    def find(self) -> SourceFinding | None:
         return finding(self._root, self._units()) if self._root.exists() else None
 
     def read(self, states: Mapping[str, State]) -> Iterator[Item]:
@@ -43,10 +43,12 @@ class TextFiles:
     def watched(self) -> Sequence[Path]:
         return [self._root]
 
-    def _units(self) -> Iterator[Unit]:
-        return (Unit(path, (path,)) for path in below(self._root, self._patterns, exclude=("**/.git/**", "**/node_modules/**")))
+    def _units(self) -> Iterator[FileUnit]:
+        return (
+            FileUnit(path, (path,)) for path in below(self._root, self._patterns, exclude=("**/.git/**", "**/node_modules/**"))
+        )
 
-    def _document(self, unit: Unit, _: State) -> Iterator[Document | Problem]:
+    def _document(self, unit: FileUnit, _: State) -> Iterator[Document | Problem]:
         path = unit.path
         with path.open("rb") as file:
             data = file.read(_LONGEST + 1)

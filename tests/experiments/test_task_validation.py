@@ -1,0 +1,186 @@
+"""Tasks of a small package, made, checked and cheated on behind walls."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from journeyman import sandbox
+from journeyman.experiments.task_generation.base import Metered, Rejected, Subject, generator_of
+from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
+from journeyman.experiments.task_generation.validate import _searched, alike, leaks, validate
+from journeyman.rewards.repository import verify
+from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
+from journeyman.rewards.repository.suite import run_suite
+from journeyman.sandbox.base import Sandbox
+from journeyman.tasks.repository import Category, Checks, RepositoryTask
+from tests.support.repositories import package
+from tests.support.wheels import without_network
+
+pytestmark = pytest.mark.service
+
+_WRAPPED = "            lines.append(line)\n            line = word\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("repository")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        without_network(monkeypatch, folder / "wheels")
+        yield folder
+
+
+@pytest.fixture
+async def subject(place: Path) -> Subject:
+    return await prepare(package(place), EnvironmentOptions(folder=place / "envs"))
+
+
+@pytest.fixture
+async def box(subject: Subject) -> AsyncIterator[Sandbox]:
+    async with sandbox.started(interpreter=subject.environment.interpreter) as opened:
+        yield opened
+
+
+def bug(subject: Subject) -> RepositoryTask:
+    """A word is lost where a line is full."""
+    text = subject.tree.text("parcels/labels.py")
+    assert _WRAPPED in text
+    failing = "tests/test_labels.py::test_a_text_is_broken_between_words"
+    return RepositoryTask(
+        category=Category.BUG_FIX,
+        repository="parcels",
+        tree=subject.tree.digest,
+        environment=subject.environment.digest,
+        statement="Words are missing in long texts.",
+        base={"parcels/labels.py": text.replace("line = word\n", 'line = ""\n')},
+        reference={"parcels/labels.py": text},
+        checks=Checks(
+            fail_to_pass=(failing,),
+            pass_to_pass=("tests/test_labels.py::test_a_label", "tests/test_labels.py::test_no_text_is_no_line"),
+        ),
+        source="parcels.labels:wrapped",
+        made_by="by hand",
+    )
+
+
+async def test_no_cheat_is_paid_though_many_make_the_plain_run_pass(subject: Subject, place: Path, box: Sandbox) -> None:
+    task = bug(subject)
+    found = await validate([task], place / "envs", every=True)
+    assert found.flaws == []
+    assert sum(found.attempts.values()) == len(CHEATS)
+    assert set(found.attempts) == set(KINDS)
+    assert found.cpu_seconds > 1
+    fooled = set[str]()
+    for each in attempts(task, subject.tree, every=True):
+        left = task.examined(subject.tree, task.taken(subject.tree, each.left))
+        run = await run_suite(box, left, task.checks.fail_to_pass)
+        fooled |= {each.cheat.name} if all(map(run.passed, task.checks.fail_to_pass)) else set()
+    # The control: if nobody were fooled by them, that they are not paid would say nothing.
+    assert fooled >= {
+        "patches_calls", "patches_reports", "patches_hooks", "forges_report", "reads_tests", "swallows_errors", "empties_tests"
+    }  # fmt: skip
+
+
+async def test_a_check_that_pays_for_a_cheat_is_named(subject: Subject, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from journeyman.rewards.repository import verdict
+
+    async def trusting(*_: object) -> object:
+        return verdict.done(True, "it says so")
+
+    monkeypatch.setattr(verdict, "believed", trusting)
+    found = await validate([bug(subject)], place / "envs", every=True)
+    assert "paid: patches_calls" in {flaw.what for flaw in found.flaws}
+    assert not found.sound
+
+
+async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_are_named(subject: Subject, place: Path) -> None:
+    task = bug(subject)
+    wrong = replace(task, reference=task.base)
+    unnoticed = replace(task, base={path: f"{text}\n\nx = 1\n" for path, text in task.reference.items() if text})
+    found = await validate([wrong, unnoticed], place / "envs")
+    by_task = {(flaw.task, flaw.what) for flaw in found.flaws}
+    assert (wrong.id, "reference") in by_task
+    assert (unnoticed.id, "empty") in by_task
+
+
+def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subject: Subject) -> None:
+    task = bug(subject)
+    assert list(leaks(task, subject.tree)) == []
+    for statement in ("It is in labels.py.", "Look at line 12.", "There it should be line = word again."):
+        assert len(list(leaks(replace(task, statement=statement), subject.tree))) == 1
+    many = [replace(task, statement=f"{number}") for number in range(5)]
+    assert [flaw.task for flaw in alike(many)] == [many[3].id, many[4].id]
+
+
+async def test_a_copy_of_what_is_right_in_the_sandbox_is_found(subject: Subject, box: Sandbox) -> None:
+    import pluggy
+
+    text = Path(pluggy.__file__).with_name("_callers.py").read_text()
+    wanted = {"elsewhere/of_another_name.py": text[:400], "parcels/labels.py": subject.tree.text("parcels/labels.py")}
+    found = await _searched(box, wanted)
+    assert {path for path, _ in found} == {"elsewhere/of_another_name.py"}
+    assert "_callers.py" in found[0][1]
+
+
+async def test_what_is_right_among_what_is_given_is_found(subject: Subject, place: Path) -> None:
+    task = bug(subject)
+    base = {**task.base, "old/copy.txt": task.reference["parcels/labels.py"]}
+    found = await validate([replace(task, base=base)], place / "envs")
+    assert "found" in {flaw.what for flaw in found.flaws}
+
+
+async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_paid(
+    subject: Subject, place: Path, box: Sandbox
+) -> None:
+    made = await generate(subject, {"refactor": 2}, place / "refactor.jsonl")
+    again = await generate(subject, {"refactor": 2}, place / "again.jsonl")
+    assert (place / "refactor.jsonl").read_bytes() == (place / "again.jsonl").read_bytes()
+    assert len(made["refactor"].tasks) == len(again["refactor"].tasks) == 2
+    task = next(each for each in made["refactor"].tasks if each.source.endswith((":wrapped", ":price", ":cheapest")))
+    path, function = task.checks.measure["path"], task.checks.measure["function"]
+    tree, given = subject.tree, task.start(subject.tree)
+    right = subject.tree.text(path)
+
+    async def paid(text: str, files: dict[str, bytes] | None = None) -> tuple[float | None, str]:
+        reward = await verify(task, tree, {**given.files, path: text.encode(), **(files or {})}, box)
+        return reward.value, reward.evidence
+
+    assert (await paid(right))[0] == 1.0
+    assert (await paid(f"{given.text(path)}\n# better\n"))[0] == 0.0
+    renamed = (
+        given.text(path).replace(f"def {function}(", "def _inner(")
+        + f"\n\ndef {function}(*args, **more):\n    return _inner(*args, **more)\n"
+    )
+    assert (await paid(renamed))[0] == 0.0
+    hidden = f"{right}\n\n_same = eval('1')\n"
+    assert await paid(hidden) == (0.0, "'eval' is used where it was not")
+    assert "is now" in (await paid(f"{right}\n\ndef another():\n    pass\n"))[1]
+    stub = f"{right}\n\n_before = {function}\n\n\ndef _other(*args, **more):\n    return _before(*args, **more) or []\n"
+    assert (await paid(stub))[0] == 1.0, "a helper that nobody calls changes nothing"
+
+
+async def test_what_only_other_inputs_show_is_no_refactoring(subject: Subject, place: Path, box: Sandbox) -> None:
+    made = await generate(subject, {"refactor": 3}, place / "more.jsonl")
+    task = next(each for each in made["refactor"].tasks if each.source == "parcels.rates:price")
+    right = subject.tree.text("parcels/rates.py")
+    other = right.replace("(grams - 1000) // 500 * 50", "(grams - 1000) // 500 * 50 if grams < 15000 or grams == 20_000 else 0")
+    assert other != right
+    reward = await verify(task, subject.tree, {**task.start(subject.tree).files, "parcels/rates.py": other.encode()}, box)
+    assert reward.value == 0.0
+    assert "it was" in str(reward.evidence)
+
+
+async def test_a_function_without_a_branch_is_no_draft(subject: Subject, box: Sandbox) -> None:
+    import random
+
+    generator = generator_of("refactor")
+    sources = {draft.source for draft in generator.drafts(subject, random.Random(1))}
+    assert "parcels.rates:zone" not in sources
+    assert sources
+    metered = Metered(box)
+    draft = next(generator.drafts(subject, random.Random(1)))
+    assert not isinstance(await generator.task(replace(draft, base=draft.reference), subject, metered), RepositoryTask)
+    assert isinstance(await generator.task(draft, subject, metered), RepositoryTask | Rejected)
+    assert metered.cpu_seconds > 0
+    assert place_of(bug(subject), subject.tree) is not None
