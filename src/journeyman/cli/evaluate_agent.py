@@ -51,8 +51,7 @@ def command(as_json: bool, resume: str | None, **given: Any) -> int:
       journeyman evaluate agent --tasks tasks.jsonl --agent reference
       journeyman evaluate agent --tasks tasks.jsonl --agent openai:gpt-5-mini --against openai:gpt-5-nano --max-cost 2
       journeyman evaluate agent --tasks tasks.jsonl --agent journeyman --model embedded --playbook mine.json --against embedded
-      journeyman evaluate agent --tasks tasks.jsonl --agent 'cmd:mini -y --exit-immediately -m openai/gpt-5-mini -t {task}' \\
-          --agent-package mini-swe-agent --base-url http://127.0.0.1:8080/v1
+      journeyman evaluate agent --tasks tasks.jsonl --agent cmd:my_agent --agent-package my-agent --base-url http://h:4000/v1
       journeyman evaluate agent --resume
     """
     with options_named():
