@@ -396,6 +396,9 @@ class RepositoryEvaluation:
         evaluator = HeldOutEvaluator(store=self.run.store, clock=self.run.clock, nonce=lambda: self.run.id)
         try:
             await bench.workshop.start()
+            for agent in (new.make(), old.make()):
+                if isinstance(agent, CommandAgent):
+                    agent.check()
             return await evaluator.evaluate(
                 subject,
                 measure,
