@@ -12,10 +12,11 @@ from journeyman.agents.attempt import attempt, score
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked, label
 from journeyman.agents.replay import CallBudget
 from journeyman.agents.repository import RepositoryWorkshop, WorkLimits, left_in
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, SandboxError
 from journeyman.core.trace import Trace
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Interpreter
+from journeyman.sandbox.supervised import missing
 from journeyman.tasks.repository import RepositoryTask
 from tests.support import repository_tasks, wheels
 from tests.support.llm_server import Answer, LLMServer, completion, serving
@@ -183,6 +184,20 @@ async def test_beyond_the_budget_no_call_is_made_and_the_attempt_is_unknown(benc
     assert len(upstream.bodies) == 1
     assert trace.error == "ModelRefused: all 1 calls of --max-calls are used up"
     assert (await score(workshop, tasks[0].task(), trace)).total is None
+
+
+@pytest.mark.skipif(missing() is not None, reason="this kernel has no Landlock")
+async def test_walls_without_a_loopback_are_refused_before_anything_is_attempted(
+    made: tuple[Path, str, Interpreter], tmp_path: Path
+) -> None:
+    folder, digest, python = made
+    tasks = repository_tasks.tasks_of(repository_tasks.kept_package(tmp_path, folder), digest)
+    workshop = repository_tasks.workshop(tasks, folder, beside=beside(python), walls="landlock")
+    await workshop.start()
+    agent = CommandAgent(workshop=workshop, command=COMMAND, upstream=AgentUpstream(base_url="http://127.0.0.1:1/v1"))
+    with pytest.raises(SandboxError, match="bubblewrap"):
+        agent.check()
+    await workshop.close()
 
 
 def test_a_command_is_named_by_its_program() -> None:

@@ -11,7 +11,7 @@ import pytest
 from journeyman.agents.attempt import attempt, score
 from journeyman.agents.repository import (
     SUBMIT,
-    Prepared,
+    PreparedAgent,
     Refused,
     RepositoryAgent,
     RepositoryWorkshop,
@@ -132,7 +132,7 @@ async def test_an_attempt_that_broke_off_is_unknown_and_the_empty_hand_is_wrong(
     assert trace.error == "ModelBusy: the server is down"
     assert (await score(workshop, task.task(), trace)).total is None
     for name, changes, worth in (("nothing", {}, 0.0), ("reference", dict(tasks[0].reference), 1.0)):
-        agent = Prepared(workshop=workshop, changes=lambda _, left=changes: left, candidate_id=name)  # type: ignore[misc]
+        agent = PreparedAgent(workshop=workshop, changes=lambda _, left=changes: left, candidate_id=name)  # type: ignore[misc]
         trace = await attempt(agent, tasks[0].task(), id="t", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
         assert (await score(workshop, tasks[0].task(), trace)).total == worth
 

@@ -123,14 +123,14 @@ async def test_a_task_of_a_category_of_ones_own_is_judged(tmp_path: Path) -> Non
     from dataclasses import replace
 
     from journeyman.agents.attempt import attempt, score
-    from journeyman.agents.repository import Prepared
+    from journeyman.agents.repository import PreparedAgent
 
     (tmp_path / "my_kinds.py").write_text(CUSTOM)
     digest = repository_tasks.environment(tmp_path / "envs")
     made = repository_tasks.tasks_of(repository_tasks.kept_package(tmp_path, tmp_path / "envs"), digest)
     own = replace(made[0], category="my_kinds:CustomTaskCategory.CUSTOM_TASK")
     workshop = repository_tasks.workshop((own,), tmp_path / "envs")
-    agent = Prepared(workshop=workshop, changes=lambda task: task.reference, candidate_id="reference")
+    agent = PreparedAgent(workshop=workshop, changes=lambda task: task.reference, candidate_id="reference")
     trace = await attempt(agent, own.task(), id="t", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert (await score(workshop, own.task(), trace)).total == 1.0
     await workshop.close()

@@ -99,10 +99,12 @@ def written(folder: Path, environments_folder: Path, digest: str) -> Path:
     return folder / "tasks.jsonl"
 
 
-def workshop(tasks: tuple[RepositoryTask, ...], folder: Path, *, beside: tuple[str, ...] = ()) -> RepositoryWorkshop:
-    """Where they are worked on, in the strongest sandbox that works here."""
+def workshop(
+    tasks: tuple[RepositoryTask, ...], folder: Path, *, beside: tuple[str, ...] = (), walls: str = "auto"
+) -> RepositoryWorkshop:
+    """Where they are worked on, in the strongest sandbox that works here or another."""
 
     def opened(digest: str) -> Sandbox:
-        return sandbox.load("auto", interpreter=replace(environments.opened(folder, digest).interpreter, beside=beside))
+        return sandbox.load(walls, interpreter=replace(environments.opened(folder, digest).interpreter, beside=beside))
 
     return RepositoryWorkshop(tasks, lambda digest: kept_tree(digest, folder), opened)

@@ -27,7 +27,7 @@ from journeyman.agents.repository import (
     taken_back,
 )
 from journeyman.core.candidate import BASE
-from journeyman.core.errors import InputError, ModelError, ModelRefused, TaskError
+from journeyman.core.errors import InputError, ModelError, ModelRefused, SandboxError, TaskError
 from journeyman.core.messages import Usage
 from journeyman.core.task import Task
 from journeyman.core.trace import Step, ToolCall
@@ -272,6 +272,18 @@ class CommandAgent:
     candidate_id: str = BASE
     limits: WorkLimits = field(default_factory=WorkLimits)
     budget: CallBudget = field(default_factory=CallBudget)
+
+    def check(self) -> None:
+        """See that a model can answer within the walls, once they stand.
+
+        Raises:
+            SandboxError: They let nothing listen, not even on loopback.
+        """
+        if any(self.workshop.box(task).level.name == "landlock" for task in self.workshop.tasks):
+            raise SandboxError(
+                "a command's model answers on the sandbox's own loopback, which landlock does not have; bubblewrap has: apt "
+                "install bubblewrap, and where this machine forbids it, evaluate agents by the names of their models"
+            )
 
     async def run(self, task: Task) -> AsyncIterator[Step]:
         own = self.workshop.of(task)

@@ -160,7 +160,7 @@ def left_in(trace: Trace) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedAgent:
     """Leaves what was prepared: for calibration, or because it was attempted before. Implements `attempt.Agent`."""
 
     deterministic: ClassVar[bool] = True

@@ -11,19 +11,11 @@ from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, report_lines, resume_option, settled
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.experiments.repository_agents import (
-    KIND,
-    AgentReport,
-    AgentsConfig,
-    EvaluationStopped,
-    RepositoryBench,
-    RepositoryEvaluation,
-    begun,
-    reopened,
-)
+from journeyman.experiments.agents_config import KIND, AgentsConfig
 from journeyman.stores import open_store
 
 if TYPE_CHECKING:
+    from journeyman.experiments.repository_agents import AgentReport, RepositoryBench
     from journeyman.experiments.run import Run
 
 
@@ -59,8 +51,7 @@ def command(as_json: bool, resume: str | None, **given: Any) -> int:
       journeyman evaluate agent --tasks tasks.jsonl --agent reference
       journeyman evaluate agent --tasks tasks.jsonl --agent openai:gpt-5-mini --against openai:gpt-5-nano --max-cost 2
       journeyman evaluate agent --tasks tasks.jsonl --agent journeyman --model embedded --playbook mine.json --against embedded
-      journeyman evaluate agent --tasks tasks.jsonl --agent 'cmd:mini -y --exit-immediately -m openai/gpt-5-mini -t {task}' \\
-          --agent-package mini-swe-agent --base-url http://127.0.0.1:8080/v1
+      journeyman evaluate agent --tasks tasks.jsonl --agent cmd:my_agent --agent-package my-agent --base-url http://h:4000/v1
       journeyman evaluate agent --resume
     """
     with options_named():
@@ -71,6 +62,8 @@ def command(as_json: bool, resume: str | None, **given: Any) -> int:
 
 def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool = False) -> dict[str, Any]:
     """Evaluate, or go on; the object that `--json` prints. The table goes to stdout, words to stderr."""
+    from journeyman.experiments.repository_agents import RepositoryBench, begun, reopened
+
     if resume is not None and (strange := sorted(set(given) - {"max_cost"})):
         raise InputError(
             f"--resume goes on under the settings of its run; of the other options only --max-cost may be given, and not "
@@ -92,8 +85,10 @@ def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool
     return {"run": run.id, "finished": True, **report.json()}
 
 
-def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | str:
+def _run(bench: "RepositoryBench", run: "Run", *, quiet: bool) -> "AgentReport | str":
     """The report; or why it was stopped before there was one."""
+    from journeyman.experiments.repository_agents import EvaluationStopped, RepositoryEvaluation
+
     config, again = bench.config, f"go on with: journeyman {KIND} --resume {run.id}"
     with Screen("attempts", quiet=quiet) as screen, run.tracked():
         screen.say(f"run {run.id}: {counted(len(bench.own), 'task')}, {config.agent} against {config.against}")
@@ -113,7 +108,7 @@ def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | st
     return report
 
 
-def _show(report: AgentReport) -> None:
+def _show(report: "AgentReport") -> None:
     """By category, and the gate's word on all of it."""
     rows = [
         (

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from journeyman.cli import evaluate_agent, tasks
-from journeyman.cli.shared import OptionForm, emit, form_of, json_option, options_named
+from journeyman.cli.shared import OptionForm, form_of, json_option
 from journeyman.core.errors import InputError
+from journeyman.experiments.agents_config import NOTHING, OWN
 
 _PLACES = ("tasks_file", "environments")
 _FORMS: Mapping[str, OptionForm] = {
@@ -53,19 +53,26 @@ def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     form = form_of(given, _FORMS)
     if form == "generate_tasks":
         made = {"source": given["source"] or Path(), "count": given["count"] or 100, "out": given["tasks_file"] or _FILE}
-        return int(context.invoke(tasks.generate, as_json=as_json, **made))
+        return _do(context, "tasks generate", as_json=as_json, **made)
     wish: dict[str, Any] = {
         "tasks": str(given["tasks_file"] or _FILE),
-        "agent": agent_of(given["model_path"] or "journeyman"),
-        "against": agent_of(given["baseline"] or "nothing"),
+        "agent": agent_of(given["model_path"] or OWN),
+        "against": agent_of(given["baseline"] or NOTHING),
         "attempts_per_task": given["attempts"],
         "max_cost": given["max_cost"],
         "environments": given["environments"],
     }
-    with options_named():
-        found = evaluate_agent.evaluate({name: value for name, value in wish.items() if value is not None}, quiet=as_json)
-    emit(found, as_json=as_json)
-    return 0 if found["passed"] else 1
+    return _do(context, "evaluate agent", as_json=as_json, **wish)
+
+
+def _do(context: click.Context, name: str, **given: Any) -> int:
+    """What another command does; its exit code."""
+    command: click.Command | None = context.find_root().command
+    for word in name.split():
+        assert isinstance(command, click.Group), name
+        command = command.get_command(context, word)
+    assert command is not None, name
+    return int(context.invoke(command, **given))
 
 
 def agent_of(named: str) -> str:

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from journeyman import models
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt
-from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked, label
+from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
 from journeyman.agents.replay import CallBudget, within
-from journeyman.agents.repository import SUBMIT, Prepared, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
+from journeyman.agents.repository import SUBMIT, PreparedAgent, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.candidate import BASE, Candidate
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.evaluation import Evaluation
@@ -25,12 +23,11 @@ from journeyman.core.task import Split, Task
 from journeyman.core.trace import Trace, average, total
 from journeyman.experiments import wiring
 from journeyman.experiments.agents import adapter_trained_on, candidate_of, see_answers
+from journeyman.experiments.agents_config import COMMAND, KIND, NOTHING, OWN, REFERENCE, AgentsConfig
 from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import Run
-from journeyman.experiments.settings import AttemptSettings, GateSettings, ModelSettings, PlaceSettings
 from journeyman.experiments.task_generation.generate import FOLDER, workplaces
-from journeyman.io.config import BudgetSettings, Count, Names, config, option
 from journeyman.io.files import sha256
 from journeyman.models import embedders
 from journeyman.optimizers.playbook.retrieval import chooser
@@ -42,52 +39,12 @@ from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tracing.redaction import Redactor
 
-KIND = "evaluate agent"
-"""What its runs are called in the store."""
-REFERENCE, NOTHING, OWN, COMMAND = "reference", "nothing", "journeyman", "cmd:"
-"""Names of agents beside those of models: what is known to be right, the empty hand, Journeyman's own, and any command."""
 _OVER = "--max-cost"
 """What a refusal for want of money speaks of."""
 
 
 class EvaluationStopped(JourneymanError):
     """It was not come to an end, and can be gone on with."""
-
-
-@config
-class AgentsConfig(AttemptSettings, ModelSettings, GateSettings, BudgetSettings, PlaceSettings):
-    """Everything that an evaluation of agents on tasks of repositories can be told."""
-
-    tasks: Annotated[str, option(metavar="FILE")] = ""
-    """The tasks, as `journeyman tasks generate` writes them."""
-    agent: Annotated[str, option(metavar="AGENT")] = ""
-    """Who is examined: journeyman, the name of a model, cmd:"COMMAND {workspace}", reference or nothing."""
-    against: Annotated[str, option(metavar="AGENT|RUN")] = NOTHING
-    """Whom it must beat, likewise; or an earlier run of this command, whose attempts are not made again."""
-    split: Literal["all", "held_out"] = "all"
-    """Which of the tasks. Those that an agent was trained on are left out of either."""
-    category: Annotated[Names, option(metavar="NAME")] = ()
-    """Only tasks of this category."""
-    most: Annotated[Count | None, option("--num-examples", metavar="N")] = None
-    """Tasks at most, the first of the file."""
-    playbook: Annotated[str, option(metavar="FILE")] = ""
-    """Of the agent journeyman: what its prompts hold."""
-    rounds: Count = 30
-    """Replies of a model in one attempt, at most."""
-    timeout: Annotated[float, Field(gt=0), option(metavar="SECONDS")] = 1800.0
-    """Of one attempt by a command."""
-    agent_package: Annotated[Names, option("--agent-package", metavar="PACKAGE")] = ()
-    """What a command needs, as pip takes it: installed into an environment of its own."""
-    plugin: Annotated[Names, option(metavar="MODULE")] = ()
-    """Of pytest, that the tests need."""
-    environments: Annotated[str, option(metavar="DIR")] = str(FOLDER)
-    """Where the environments and the files of the repositories are kept."""
-    sandbox: str = "auto"
-    """What agents and tests run in."""
-    jobs: Count = 2
-    """Runs in sandboxes at once."""
-    rewards: Literal["none", "development"] = "none"
-    """What else is told of the attempts: development measures what was written, and how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +73,7 @@ class RepositoryBench:
         self.config, self.store = config, store
         self.own = _chosen(config)
         self.budget = CallBudget(max_cost=config.max_cost)
-        folder = Path(config.environments)
+        folder = Path(config.environments or FOLDER)
         self._agents_python = _agents_python(config, folder, said)
         shown = beside(self._agents_python)
 
@@ -140,7 +97,7 @@ class RepositoryBench:
         if name in (REFERENCE, NOTHING):
             return self._prepared(name)
         if name.startswith(COMMAND):
-            return self._command(checked(name.removeprefix(COMMAND)))
+            return self._command(name.removeprefix(COMMAND))
         if (run := self.store.run(name)) is not None:
             return self._of_run(run)
         own = name == OWN
@@ -152,7 +109,7 @@ class RepositoryBench:
         def changes(task: RepositoryTask) -> Mapping[str, str | None]:
             return task.reference if name == REFERENCE else {}
 
-        agent = Prepared(workshop=self.workshop, changes=changes, candidate_id=name)
+        agent = PreparedAgent(workshop=self.workshop, changes=changes, candidate_id=name)
         return Contestant(name=name, make=lambda: agent, deterministic=True)
 
     def _command(self, command: str) -> Contestant:
@@ -439,6 +396,9 @@ class RepositoryEvaluation:
         evaluator = HeldOutEvaluator(store=self.run.store, clock=self.run.clock, nonce=lambda: self.run.id)
         try:
             await bench.workshop.start()
+            for agent in (new.make(), old.make()):
+                if isinstance(agent, CommandAgent):
+                    agent.check()
             return await evaluator.evaluate(
                 subject,
                 measure,
