@@ -103,6 +103,25 @@ def test_collecting_twice_adds_no_row(name: str, capsys: pytest.CaptureFixture[s
         assert store.statistics().all.input_tokens == written.input_tokens
 
 
+def test_a_copy_that_is_resumed_later_takes_nothing_from_the_session_that_it_was_made_of(
+    capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    folder = home / ".claude/projects/x"
+    folder.mkdir(parents=True)
+    rows = [_prompt(1), _answer(1)]
+    (folder / "a.jsonl").write_text(_text(rows))
+    collected(capsys, "claude-code")
+    later = [*rows, _prompt(2), _answer(2)]
+    (folder / "b.jsonl").write_text(_text({**row, "sessionId": "other"} for row in later))
+    (found,) = collected(capsys, "claude-code")["sources"]
+    assert (found["traces"], found["copies"], found["stored"]) == (1, 1, 1)
+    with open_documents(STORE) as store:
+        assert [(trace.input, trace.session) for trace in store.traces(Query())] == [("ask 1", "s"), ("ask 2", "other")]
+    # One that goes on with the prompt itself tells more.
+    (folder / "c.jsonl").write_text(_text({**row, "sessionId": "third"} for row in (*rows, _answer(3))))
+    assert collected(capsys, "claude-code")["sources"][0]["stored"] == 1
+
+
 def test_a_dry_run_counts_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     written = agent_sessions.write(home, "codex", 3)
     (found,) = collected(capsys, "codex", "--dry-run")["sources"]
