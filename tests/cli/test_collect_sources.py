@@ -312,23 +312,32 @@ def _everything() -> dict[str, Any]:
 def test_whoever_is_killed_and_begins_again_has_what_was_read_in_one_go(
     capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent_sessions.write(home, "claude-code", 60)
-    agent_sessions.write(home, "codex", 60)
+    kills = int(os.environ.get("JOURNEYMAN_TEST_KILLS", "4"))
+    agent_sessions.write(home, "claude-code", 30 + 15 * kills)
+    agent_sessions.write(home, "codex", 30 + 15 * kills)
     _documents(Path(), [f"what we did on day {number}" for number in range(60)])
     kinds = ("claude-code", "codex", "devlogs")
     settings = "\n".join(f'[collect.sources.{kind}]\nkind = "{kind}"' for kind in kinds)
     Path("journeyman.toml").write_text(settings)
-    chance, killed = random.Random(3), 0
-    for _ in range(int(os.environ.get("JOURNEYMAN_TEST_KILLS", "4"))):
+    chance, killed, rows_then = random.Random(3), 0, set[int]()
+    for _ in range(kills):
+        before = _told_traces()
         process = subprocess.Popen([*_RUN, "all"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=0.4 + chance.random() * 1.2)
-        except subprocess.TimeoutExpired:
+        # It is killed while it writes, however long it takes to begin.
+        until = time.monotonic() + 30
+        while process.poll() is None and _told_traces() == before and time.monotonic() < until:
+            time.sleep(0.005)
+        time.sleep(chance.random() * 0.05)
+        if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-            process.wait(timeout=30)
             killed += 1
+        elif process.wait(timeout=30) == 0:
+            break
+        process.wait(timeout=30)
+        rows_then.add(_told_traces())
     subprocess.run([*_RUN, "all"], check=True, capture_output=True, timeout=120)
     assert killed
+    assert len(rows_then) > 1
     after, many = _everything(), rows()
     (home / "other").mkdir()
     (home / "other" / "journeyman.toml").write_text(settings.replace('"devlogs"', f'"devlogs"\npath = "{Path.cwd()}/devlogs"'))
@@ -339,6 +348,16 @@ def test_whoever_is_killed_and_begins_again_has_what_was_read_in_one_go(
     once = _everything()
     assert _without_place(after) == _without_place(once)
     assert rows() == many
+
+
+def _told_traces() -> int:
+    if not Path(STORE).exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{STORE}?mode=ro", uri=True, timeout=10)) as database:
+        try:
+            return sum(database.execute(f"select count(*) from {name}").fetchone()[0] for name in ("traces", "documents"))
+        except sqlite3.OperationalError:
+            return 0
 
 
 def _without_place(found: dict[str, Any]) -> list[Any]:
