@@ -103,6 +103,25 @@ def test_collecting_twice_adds_no_row(name: str, capsys: pytest.CaptureFixture[s
         assert store.statistics().all.input_tokens == written.input_tokens
 
 
+def test_a_copy_that_is_resumed_later_takes_nothing_from_the_session_that_it_was_made_of(
+    capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    folder = home / ".claude/projects/x"
+    folder.mkdir(parents=True)
+    rows = [_prompt(1), _answer(1)]
+    (folder / "a.jsonl").write_text(_text(rows))
+    collected(capsys, "claude-code")
+    later = [*rows, _prompt(2), _answer(2)]
+    (folder / "b.jsonl").write_text(_text({**row, "sessionId": "other"} for row in later))
+    (found,) = collected(capsys, "claude-code")["sources"]
+    assert (found["traces"], found["copies"], found["stored"]) == (1, 1, 1)
+    with open_documents(STORE) as store:
+        assert [(trace.input, trace.session) for trace in store.traces(Query())] == [("ask 1", "s"), ("ask 2", "other")]
+    # One that goes on with the prompt itself tells more.
+    (folder / "c.jsonl").write_text(_text({**row, "sessionId": "third"} for row in (*rows, _answer(3))))
+    assert collected(capsys, "claude-code")["sources"][0]["stored"] == 1
+
+
 def test_a_dry_run_counts_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     written = agent_sessions.write(home, "codex", 3)
     (found,) = collected(capsys, "codex", "--dry-run")["sources"]
@@ -293,23 +312,32 @@ def _everything() -> dict[str, Any]:
 def test_whoever_is_killed_and_begins_again_has_what_was_read_in_one_go(
     capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent_sessions.write(home, "claude-code", 60)
-    agent_sessions.write(home, "codex", 60)
+    kills = int(os.environ.get("JOURNEYMAN_TEST_KILLS", "4"))
+    agent_sessions.write(home, "claude-code", 30 + 15 * kills)
+    agent_sessions.write(home, "codex", 30 + 15 * kills)
     _documents(Path(), [f"what we did on day {number}" for number in range(60)])
     kinds = ("claude-code", "codex", "devlogs")
     settings = "\n".join(f'[collect.sources.{kind}]\nkind = "{kind}"' for kind in kinds)
     Path("journeyman.toml").write_text(settings)
-    chance, killed = random.Random(3), 0
-    for _ in range(int(os.environ.get("JOURNEYMAN_TEST_KILLS", "4"))):
+    chance, killed, rows_then = random.Random(3), 0, set[int]()
+    for _ in range(kills):
+        before = _told_traces()
         process = subprocess.Popen([*_RUN, "all"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=0.4 + chance.random() * 1.2)
-        except subprocess.TimeoutExpired:
+        # It is killed while it writes, however long it takes to begin.
+        until = time.monotonic() + 30
+        while process.poll() is None and _told_traces() == before and time.monotonic() < until:
+            time.sleep(0.005)
+        time.sleep(chance.random() * 0.05)
+        if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-            process.wait(timeout=30)
             killed += 1
+        elif process.wait(timeout=30) == 0:
+            break
+        process.wait(timeout=30)
+        rows_then.add(_told_traces())
     subprocess.run([*_RUN, "all"], check=True, capture_output=True, timeout=120)
     assert killed
+    assert len(rows_then) > 1
     after, many = _everything(), rows()
     (home / "other").mkdir()
     (home / "other" / "journeyman.toml").write_text(settings.replace('"devlogs"', f'"devlogs"\npath = "{Path.cwd()}/devlogs"'))
@@ -320,6 +348,16 @@ def test_whoever_is_killed_and_begins_again_has_what_was_read_in_one_go(
     once = _everything()
     assert _without_place(after) == _without_place(once)
     assert rows() == many
+
+
+def _told_traces() -> int:
+    if not Path(STORE).exists():
+        return 0
+    with closing(sqlite3.connect(f"file:{STORE}?mode=ro", uri=True, timeout=10)) as database:
+        try:
+            return sum(database.execute(f"select count(*) from {name}").fetchone()[0] for name in ("traces", "documents"))
+        except sqlite3.OperationalError:
+            return 0
 
 
 def _without_place(found: dict[str, Any]) -> list[Any]:

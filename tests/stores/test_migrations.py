@@ -93,7 +93,7 @@ def _copy(file: Path, url: str) -> None:
         tables.reflect(connection)
         for table in tables.sorted_tables:
             columns = [column for column in table.c if not isinstance(column.type, sa.dialects.postgresql.TSVECTOR)]
-            if table.name in ("alembic_version", "part_words", "content_words"):
+            if table.name in ("alembic_version", "part_words", "content_words", "document_words"):
                 continue
             rows = [_values(columns, row) for row in source.execute(f"select * from {table.name}")]
             if rows:

@@ -233,11 +233,20 @@ class SourceReader:
         if not importer(one.format).repeats:
             return False
         steps = len(one.trace.steps)
+        if one.trace.id not in self._told and self._was_told_elsewhere(one.trace):
+            return True
         before, where = self._told.get(one.trace.id, (-1, ""))
         if where != one.where and steps <= before:
             return True
         self._told[one.trace.id] = (steps, one.where)
         return False
+
+    def _was_told_elsewhere(self, trace: Trace) -> bool:
+        """Whether the store has it already from another session, with as much in it."""
+        line = None if self._store is None else self._store.line(trace.id)
+        if line is None or line.session == (trace.session and self._redactor.text(trace.session)):
+            return False
+        return line.model_calls + line.tool_calls >= len(trace.calls) + len(trace.tool_calls)
 
     def keep(self, batch: SourceBatch, problems: list[str]) -> int:
         """Keep a batch; of traces that no store takes, the others."""

@@ -229,7 +229,7 @@ def _back_to_the_first_step(file: Path, attempts: Iterable[AttemptRecord]) -> No
     for attempt in attempts:
         told = TypeAdapter(Trace).dump_json(attempt.trace).decode()
         db.execute("update attempts set trace = ? where id = ?", (told, attempt.id))
-    for virtual in ("part_words", "content_words"):
+    for virtual in ("part_words", "content_words", "document_words"):
         db.execute(f"drop table {virtual}")
     for (name,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():
         if name not in first:
