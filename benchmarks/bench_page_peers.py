@@ -77,6 +77,8 @@ class Visit:
 
 def visited(browser: "Browser", address: str, row: str) -> Visit:
     """One of a browser that knows nothing yet."""
+    from playwright.sync_api import TimeoutError as TooLate
+
     context = browser.new_context(viewport={"width": 1280, "height": 860})
     try:
         page = context.new_page()
@@ -93,6 +95,8 @@ def visited(browser: "Browser", address: str, row: str) -> Visit:
         _rests(page)
         fetched = [url for url in sent if not url.startswith("data:")]
         return Visit(seconds=seconds, kilobytes=sum(sizes) / 1000, requests=len(fetched))
+    except TooLate:
+        raise SystemExit(f"{address} showed no row within {PATIENCE:g} s: nothing is measured on a machine so busy") from None
     finally:
         context.close()
 
@@ -156,6 +160,7 @@ def measured(count: int, visits: int, running_at: Mapping[str, str]) -> dict[str
         for turn in range(visits + 1):
             for name, url in urls.items():
                 visit = visited(browser, url + PAGES[name].list, PAGES[name].row)
+                print(f"  {name}: {visit.seconds:.2f} s", file=sys.stderr, flush=True)
                 # The first one has the server load what it needs.
                 if turn:
                     found[name].append(visit)
