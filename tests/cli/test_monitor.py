@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli import main, monitor
+from journeyman.cli import main
 from journeyman.core.errors import ReleaseError
+from journeyman.serving import watching
 from journeyman.stores.alerts import open_alerts
 from tests.support.alarms import Deaf, Watched
 
@@ -28,20 +29,19 @@ def test_a_store_that_is_none_ends_the_process_and_is_said(tmp_path: Path) -> No
     assert "database" in ended.stderr
 
 
-def test_a_round_that_loses_a_race_is_said_and_the_next_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
-    over, wake, rounds = threading.Event(), threading.Event(), list[int]()
+def test_a_round_that_loses_a_race_is_said_and_the_next_is_tried() -> None:
+    over, rounds, said = threading.Event(), list[int](), list[str]()
 
-    class Racing:
-        def once(self) -> list[Any]:
-            rounds.append(1)
-            if len(rounds) == 1:
-                raise ReleaseError("r1 was moved meanwhile")
-            over.set()
-            return []
+    def racing() -> list[Any]:
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise ReleaseError("r1 was moved meanwhile")
+        over.set()
+        return []
 
-    monitor._go_on(Racing(), 0.01, over, wake, as_json=False)  # type: ignore[arg-type]  # what is asked of it alone
+    watching.decide(racing, 0.01, over, acted=lambda found: None, said=said.append)
     assert len(rounds) == 2
-    assert "r1 was moved meanwhile" in "".join(capsys.readouterr())
+    assert said == ["the monitor waits: r1 was moved meanwhile"]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from journeyman.core.trace import ModelCall, Step, Trace
 from journeyman.io.http_client import Broken, Connections, TooLong, Unreachable
 from journeyman.io.retry import RetryPolicy, retry_after
 from journeyman.models import pricing
-from journeyman.models.base import Around, Model, ModelRequest, PromptMessage, Reply, named
+from journeyman.models.base import Around, Limited, Model, ModelRequest, PromptMessage, Reply, named
 from journeyman.tracing.builder import tool_call
 from journeyman.tracing.evidence import tool_definition
 from journeyman.tracing.fields import as_json, mapping, recorded_tools, string
@@ -613,6 +613,14 @@ class WithinBudget(Around):
         # No token is shorter than a byte, and what stands around a message has fewer than its name and place.
         sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (1 + len(request.messages))
         return None if rates is None else rates.of(sent, request.max_tokens or _LONGEST)
+
+
+def within(model: Model, budget: CallBudget) -> Model:
+    """A model client that keeps to a budget, with all that a busy server is asked again: each time is a call."""
+    if isinstance(model, Limited):
+        model.model = WithinBudget(model.model, budget)
+        return model
+    return WithinBudget(model, budget)
 
 
 _AROUND = 16

@@ -18,14 +18,17 @@ COMMANDS = {
     "demo": "See a small real model fail at a job, learn from its failures, and pass.",
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "scenarios": "Write, check and look at scenarios to train on.",
+    "tasks": "Make tasks of a team's own repositories, each checked by running it.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "check": "Run solutions against tests that they cannot reach.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "curve": "Show how success, score, tokens and cost went from task to task.",
     "collect": "Bring in what others recorded, from files and folders of them.",
+    "data-collection": "Collect a team's own work: all of it, what is stored again, or what is written from now on.",
     "plan": "Make a plan for an instruction, and carry it out.",
     "route": "Say which model should answer a request, and why.",
     "traces": "Find, read, label, export and forget what agents did.",
+    "documents": "Find, read and forget what was collected beside traces: commits, messages, logs of the day, workspaces.",
     "feedback": "Say how work that was served went, also weeks later.",
     "runs": "List, show, compare and forget runs.",
     "candidates": "List, show and compare what was learned.",
@@ -53,6 +56,7 @@ _TOGETHER = {
     **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
     "pipeline": "train_weights:pipeline",
     "audit": "feedback:audit",
+    "data-collection": "collect_sources:data_collection",
 }
 """Commands that share a file, each under its own name there."""
 

@@ -30,12 +30,44 @@ _PAUSE = 2.0
 """Seconds between two lines that say how far it is, where there is no bar."""
 
 
+_SOURCES = {
+    "sources": "Say what of a team's own work is on this machine, and what of it will be lost when.",
+    "all": "Bring in all that journeyman.toml names below [collect.sources], and nothing else.",
+    "claude-code": "Bring in sessions of Claude Code, which deletes them after 30 days.",
+    "codex": "Bring in sessions of Codex.",
+    "cursor": "Bring in conversations of Cursor.",
+    "gemini": "Bring in sessions of Gemini CLI.",
+    "opencode": "Bring in sessions of OpenCode.",
+    "openhands": "Bring in conversations of OpenHands.",
+    "aider": "Bring in chats with aider.",
+    "git": "Bring in the history of a repository.",
+    "messages": "Bring in what a team said: exports of Slack and Discord, and mail.",
+    "devlogs": "Bring in logs of the day.",
+    "workspaces": "Bring in the workspaces of agents.",
+}
+
+
+class _Collect(CommandGroup):
+    """Files, or a source by its name; `--watch` and `--reprocess` alone are of all sources."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in ("--watch", "--reprocess"):
+            args = ["all", *args]
+        return super().make_context(info_name, args, parent, **extra)
+
+
 @click.group(
-    cls=CommandGroup,
-    lines={"executions": "Carry out instructions of many kinds, and log what became of each step."},
-    homes={"executions": "plan:executions"},
+    cls=_Collect,
+    lines={"executions": "Carry out instructions of many kinds, and log what became of each step.", **_SOURCES},
+    homes={
+        "executions": "plan:executions",
+        **{name: f"collect_sources:{name.replace('-', '_')}" for name in _SOURCES},
+        "all": "collect_sources:everything",
+    },
     invoke_without_command=True,
-    subcommand_metavar="FILES... | executions [OPTIONS]",
+    subcommand_metavar="FILES... | SOURCE [PATH] | executions [OPTIONS]",
 )
 @click.argument("files", cls=Own, nargs=-1, required=True, type=click.Path(path_type=Path))
 @format_option
@@ -49,17 +81,20 @@ _PAUSE = 2.0
 def command(as_json: bool, **given: Any) -> int:
     """Bring in what others recorded, from files and folders of them.
 
+    A source by its name is read from where its program keeps it, and only what is new since the last time.
+
     Formats: journeyman, chat, tau-bench, tau2-bench, swe-agent, mini-swe-agent, langfuse, langsmith, inspect, execution-log,
-    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; gzipped or not. MODULE:CLASS is an
-    importer of your own. A format can also stand before the files. Keys and tokens are taken out. The same file twice is the
-    same traces. What is broken in a file is named, and what is whole comes in: then the exit code is 1, and 2 when there was
-    nothing to bring in.
+    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of claude-code, codex,
+    cursor, gemini, opencode, aider and openhands; gzipped or not. MODULE:CLASS is an importer of your own. A format can also
+    stand before the files. Keys and tokens are taken out. The same file twice is the same traces. What is broken in a file is
+    named, and what is whole comes in: then the exit code is 1, and 2 when there was nothing to bring in.
 
     \b
     Examples:
       journeyman collect results.json logs/
       journeyman collect otlp spans.jsonl --session 2026-11-05
       journeyman collect export.json --dry-run --json
+      journeyman collect claude-code --since 30d
     """
     result, code = _collect(given, quiet=as_json)
     emit(result, as_json=as_json)
@@ -185,18 +220,29 @@ class _Keeper:
     def __init__(self, store: TraceStore | None, prepare: Callable[[Trace], Trace]) -> None:
         self._store, self._prepare = store, prepare
         self._waiting: list[tuple[Trace, _Tally]] = []
+        self._told: dict[str, int] = {}
         self.stored = 0
         """How many were new to the store, or not as they had been."""
 
     def all(self, found: Iterable[RecordedTrace | Problem], tally: _Tally, *, is_named: bool) -> None:
         for one in found:
             if not isinstance(one, Problem):
+                if self._is_copy(one):
+                    continue
                 tally.add(one)
                 self._add(one.trace, tally)
             elif one.strange and not is_named:
                 tally.left_out.append(str(one))
             else:
                 tally.errors.append(str(one))
+
+    def _is_copy(self, one: RecordedTrace) -> bool:
+        """Whether another file has told as much of it."""
+        if not reading.importer(one.format).repeats:
+            return False
+        before, now = self._told.get(one.trace.id, -1), len(one.trace.steps)
+        self._told[one.trace.id] = max(before, now)
+        return now <= before
 
     def _add(self, trace: Trace, tally: _Tally) -> None:
         if self._store is None:

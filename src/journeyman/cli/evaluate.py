@@ -45,12 +45,14 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lines={
+        "agent": "Measure an agent on tasks of repositories: what it leaves is run.",
         "decisions": "Ask a log of decisions what another policy would have brought.",
         "power": "Say before how many tasks a gain needs, and what so many tasks can show at all.",
         "planner": "Measure a planner: by plans that are known to be right, or by what its own plans bring.",
         "router": "Measure a router on requests that it has not learned from.",
     },
     homes={
+        "agent": "evaluate_agent:command",
         "decisions": "evaluate:decisions",
         "planner": "evaluate:planner",
         "power": "evaluate:power",
@@ -354,13 +356,13 @@ async def _examine(
     config: TrainingConfig, dataset: "Dataset", playbook: Playbook, against: Playbook, rival: str, *, quiet: bool
 ) -> "EvaluationReport":
     from journeyman.experiments import wiring
-    from journeyman.experiments.agents import AgentEvaluation
+    from journeyman.experiments.agents import AgentEvaluation, adapter_trained_on
     from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
     from journeyman.models import embedders
 
     examined = _examined(config, dataset)
     name = config.models[0]
-    trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
+    trained_on = frozenset[str]().union(*(adapter_trained_on(each) for each in (name, rival)))
     clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
     warn_of_few(len(clean), config.min_tasks)
     models = [
@@ -394,14 +396,6 @@ def _examined(config: TrainingConfig, dataset: "Dataset") -> "Dataset":
             f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
         )
     return examined
-
-
-def _trained_on(model: str) -> frozenset[str]:
-    """What the adapter was trained on that a model's name holds behind a plus."""
-    from journeyman.optimizers.weights.adapters import read_trained_on
-
-    _, _, adapter = model.rpartition("+")
-    return read_trained_on(Path(adapter)) if adapter != model and adapter else frozenset()
 
 
 def _load(name: str) -> Playbook:

@@ -5,22 +5,19 @@ import signal
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from journeyman.cli.console import say
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option
-from journeyman.core.errors import ReleaseError, StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
+    from collections.abc import Mapping
 
     from journeyman.serving.alerts.watch import AlertMonitor, AlertRound
-    from journeyman.serving.monitor import Decided, Monitor
-    from journeyman.stores.alerts import ResourceSample
+    from journeyman.serving.monitor import Decided
+    from journeyman.serving.watching import MonitorConfig
 
 _LOADING = 60.0
 """Seconds for which models that may be needed are waited for, who looks once."""
@@ -52,58 +49,49 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
         # Beside a gateway answers go first, and then what is recorded of them: also while all of this is loaded.
         os.nice(10)
     from journeyman.experiments import settings
+    from journeyman.serving.watching import MonitorConfig, watch
+
+    project = settings.load()
+    config = MonitorConfig(
+        url=read_store_url(store),
+        folder=project.folder,
+        alerts=project.settings.alerts,
+        upstreams=project.settings.upstreams,
+        every=every,
+    )
+    processes = {"monitor": os.getpid(), **({"serve": os.getppid()} if with_parent else {})}
+    if once:
+        return _once(config, processes, as_json=as_json)
+    over = threading.Event()
+    _until_told(over, with_parent=with_parent)
+    watch(
+        config,
+        over,
+        processes=processes,
+        acted=lambda found: _show(found, as_json=as_json),
+        said=lambda why: say(f"journeyman: {why}"),
+    )
+    return 0
+
+
+def _once(config: "MonitorConfig", processes: "Mapping[str, int]", *, as_json: bool) -> int:
+    from journeyman.serving.alerts.samples import Sampler
     from journeyman.serving.alerts.watch import AlertMonitor, Surroundings
     from journeyman.serving.monitor import Monitor
     from journeyman.serving.releases.artifacts import KeepLoaded
     from journeyman.stores.alerts import open_alerts
     from journeyman.stores.rollouts import open_rollouts
 
-    project = settings.load()
-    keep = KeepLoaded(project.settings.upstreams)
-    url, seconds = read_store_url(store), max(60.0, 3 * every)
-    look, over, wake = _sampler(project.folder, with_parent=with_parent), threading.Event(), threading.Event()
-    if once:
-        around = Surroundings(look=look, open=partial(open_alerts, make=False))
-        with open_rollouts(url, make=False) as opened:
-            decides = Monitor(opened, lease_seconds=seconds, keep_loaded=keep)
-            found = decides.once()
-            decides.leave()
-            watched = _looked(AlertMonitor(url, project.folder, project.settings.alerts, around))
-            _show(found, watched, as_json=as_json)
-            keep.wait(_LOADING)
-            return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched.firing))
-    _until_told(over, with_parent=with_parent)
-    alerts = AlertMonitor(url, project.folder, project.settings.alerts, Surroundings(look=look))
-    thread = threading.Thread(target=alerts.run, args=(over, wake), name="alerts")
-    thread.start()
-    try:
-        while not over.is_set():
-            try:
-                opened = open_rollouts(url)
-            except StoreUnreachable as error:
-                # Of two that are started together, the database may come second.
-                say(f"journeyman: the monitor waits: {error}")
-                over.wait(every)
-            else:
-                with opened:
-                    _go_on(Monitor(opened, lease_seconds=seconds, keep_loaded=keep), every, over, wake, as_json=as_json)
-    finally:
-        # Else a process that decides nothing any more would wait for the thread for ever.
-        _end(thread, over, wake)
-    return 0
-
-
-def _end(thread: threading.Thread, *events: threading.Event) -> None:
-    for each in events:
-        each.set()
-    thread.join()
-
-
-def _sampler(folder: Path, *, with_parent: bool) -> "Callable[[datetime], Sequence[ResourceSample]]":
-    from journeyman.serving.alerts.samples import Sampler
-
-    beside = {"serve": os.getppid()} if with_parent else {}
-    return Sampler(folder, {"monitor": os.getpid(), **beside}).look
+    keep = KeepLoaded(config.upstreams)
+    around = Surroundings(look=Sampler(config.folder, processes).look, open=partial(open_alerts, make=False))
+    with open_rollouts(config.url, make=False) as opened:
+        decides = Monitor(opened, keep_loaded=keep)
+        found = decides.once()
+        decides.leave()
+        watched = _looked(AlertMonitor(config.url, config.folder, config.alerts, around))
+        _show(found, watched, as_json=as_json)
+        keep.wait(_LOADING)
+        return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched.firing))
 
 
 def _looked(monitor: "AlertMonitor") -> "AlertRound":
@@ -124,25 +112,6 @@ def _until_told(over: threading.Event, *, with_parent: bool) -> None:
 
     if with_parent:
         threading.Thread(target=wait_for_parent, daemon=True).start()
-
-
-def _go_on(monitor: "Monitor", every: float, over: threading.Event, wake: threading.Event, *, as_json: bool) -> None:
-    fault = ""
-    while not over.is_set():
-        try:
-            found, fault = monitor.once(), ""
-        except (StoreError, ReleaseError) as error:
-            # Shares stay as they are; what was missed is read when the store is back, or in the next round.
-            if str(error) != fault:
-                fault = str(error)
-                say(f"journeyman: the monitor waits: {fault}")
-        else:
-            acted = [each for each in found or () if each.acted]
-            if acted:
-                # What happens to a rollout is told at once.
-                wake.set()
-                _show(acted, as_json=as_json)
-        over.wait(every)
 
 
 def _show(found: "list[Decided] | None", watched: "AlertRound | None" = None, *, as_json: bool) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from journeyman.serving.gateway.releases import ReleaseConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
+    from journeyman.serving.watching import MonitorConfig
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
@@ -126,11 +127,12 @@ def _serve(
         feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
     told = replace(project.settings, serve=serving, record=record)
+    watched = _watched(project, serving, store) if serving.monitor and store != MEMORY else None
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
-        _monitor(store, serving) if serving.monitor and store != MEMORY else nullcontext(),
-        _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
+        _monitor(store, serving) if watched is not None and not serving.record else nullcontext(),
+        _intake(store, project.folder / "spill", record, watched) if serving.record else nullcontext() as intake,
         _pages(project.root, told, store, tokens, intake) if serving.pages else nullcontext() as pages,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
@@ -201,9 +203,22 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
             live.close()
 
 
+def _watched(project: Project, serving: ServeSettings, store: str) -> "MonitorConfig":
+    from journeyman.serving.watching import MonitorConfig
+
+    return MonitorConfig(
+        url=store,
+        folder=project.folder,
+        alerts=project.settings.alerts,
+        upstreams=project.settings.upstreams,
+        every=serving.monitor_seconds,
+    )
+
+
 @contextmanager
 def _monitor(store: str, serving: ServeSettings) -> Iterator[None]:
-    """A process that decides and tells of what goes wrong; it ends with this one, however that ends."""
+    """Where nothing is recorded, a process that decides and tells of what goes wrong; it ends with this one, however that
+    ends."""
     over = threading.Event()
     # Not on the command line, which everybody can read: the URL may hold a password.
     environment = {**os.environ, "JOURNEYMAN_STORE": store}
@@ -285,10 +300,11 @@ def _pages(folder: Path, told: Settings, store_url: str, tokens: tuple[str, ...]
 
 
 @contextmanager
-def _intake(store_url: str, spill: Path, record: RecordSettings) -> "Iterator[Intake]":
+def _intake(store_url: str, spill: Path, record: RecordSettings, watched: "MonitorConfig | None") -> "Iterator[Intake]":
+    """In a process of its own, with the monitor in it."""
     from journeyman.serving.ingest.factory import open_apart
 
-    intake = open_apart(store_url, spill, record)
+    intake = open_apart(store_url, spill, record, watched)
     try:
         yield intake
     finally:

@@ -23,6 +23,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "embedders": ("name", "embed"),
     "rewards": ("name", "weight", "version", "compute"),
     "importers": ("recognises", "read"),
+    "sources": ("kind", "read"),
     "sandboxes": ("start", "run", "session", "close"),
     "optimizers": ("optimize",),
 }

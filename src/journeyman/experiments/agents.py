@@ -142,11 +142,7 @@ class AgentEvaluation:
             gate=self.gate,
             config=config,
         )
-        for attempts in (report.baseline_attempts, report.candidate_attempts):
-            if reason := refusal(attempts):
-                raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
-            if attempts and all((attempt.trace.error or "").startswith(f"{ModelBusy.__name__}: ") for attempt in attempts):
-                raise ModelError(f"no attempt at the held-out tasks was answered: {attempts[0].trace.error}")
+        see_answers(report)
         return report
 
     def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Agent:
@@ -156,6 +152,28 @@ class AgentEvaluation:
             return self.agent(model=model, candidate_id=candidate.id)
         choose = chooser(playbook, self.embedder, budget=self.token_budget)
         return self.agent(model=model, choose=choose, candidate_id=candidate.id)
+
+
+def see_answers(report: EvaluationReport) -> None:
+    """See that attempts could be made at all.
+
+    Raises:
+        ModelRefused: A model said no for good to every attempt of a side.
+        ModelError: None of a side was answered.
+    """
+    for attempts in (report.baseline_attempts, report.candidate_attempts):
+        if reason := refusal(attempts):
+            raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
+        if attempts and all((attempt.trace.error or "").startswith(f"{ModelBusy.__name__}: ") for attempt in attempts):
+            raise ModelError(f"no attempt at the held-out tasks was answered: {attempts[0].trace.error}")
+
+
+def adapter_trained_on(model: str) -> frozenset[str]:
+    """What the adapter was trained on that a model's name holds behind a plus."""
+    from journeyman.optimizers.weights.adapters import read_trained_on
+
+    _, _, adapter = model.rpartition("+")
+    return read_trained_on(Path(adapter)) if adapter != model and adapter else frozenset()
 
 
 def candidate_of(playbook: Playbook) -> Candidate | None:

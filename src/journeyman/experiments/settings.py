@@ -484,6 +484,32 @@ class CollectSettings(Config):
 
 
 @config
+class SourceSettings(Config):
+    """What is collected, `[collect.sources.NAME]`."""
+
+    kind: str
+    """What it is: claude-code, codex, cursor, gemini, opencode, openhands, aider, git, messages, devlogs, workspaces, or your
+    own module:Class."""
+    path: str = ""
+    """Where it stands; empty for where its program keeps it."""
+
+
+@config
+class CollectionSettings(CollectSettings):
+    """What is collected, and what becomes of it."""
+
+    max_samples_per_source: Count = 10_000
+    """Traces and documents that one reading of a source takes at most."""
+    quality_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Documents below it are left out: the share of characters that can be read, times the share of lines that are not said
+    twice."""
+    personal: Literal["mask", "keep", "drop"] = "mask"
+    """Whether personal data is masked, kept, or what holds it is left out."""
+    sources: Annotated[dict[str, SourceSettings], AfterValidator(_named)] = field(default_factory=dict)
+    """What `journeyman collect all` reads, by name: `[collect.sources.NAME]`."""
+
+
+@config
 class CurveSettings(Config):
     """How a learning curve is measured."""
 
@@ -537,7 +563,7 @@ class Settings(Config):
     record: RecordSettings = field(default_factory=RecordSettings)
     labels: LabelSettings = field(default_factory=LabelSettings)
     plan: PlanSettings = field(default_factory=PlanSettings)
-    collect: CollectSettings = field(default_factory=CollectSettings)
+    collect: CollectionSettings = field(default_factory=CollectionSettings)
     curve: CurveSettings = field(default_factory=CurveSettings)
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
 

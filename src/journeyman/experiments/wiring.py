@@ -4,12 +4,16 @@ import asyncio
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from journeyman import models
+from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
+from journeyman.core.format import named
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import BARE, bare
@@ -20,8 +24,9 @@ from journeyman.tasks.base import Dataset
 
 if TYPE_CHECKING:
     from journeyman.models.pricing import PerMillion
-    from journeyman.sandbox.base import Sandbox
 
+REPOSITORY = "repository"
+"""What the data set of tasks is called that `journeyman tasks generate` makes."""
 PROGRAMMING = frozenset({"humaneval", "mbpp"})
 """Data sets whose answers are programs, which are run."""
 REPEATABLE = "2026-11-21T00:00:00+00:00"
@@ -127,6 +132,8 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         )
     if config.dataset_name in PROGRAMMING:
         return _programming(config)
+    if config.dataset_name == REPOSITORY:
+        return _repository(config)
     return _desk(config) if config.dataset_name == "desk" else _from_files(config)
 
 
@@ -167,6 +174,51 @@ def _programming(config: TrainingConfig) -> Dataset:
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 
+def _repository(config: TrainingConfig) -> Dataset:
+    """Tasks of repositories, in the splits of their files, with what runs them: the sandboxes of their environments.
+
+    A function or a commit that is learned from is in no examination, whatever the files say.
+    """
+    from journeyman.agents.repository import RepositoryWorkshop
+    from journeyman.experiments.task_generation.generate import FOLDER, workplaces
+    from journeyman.tasks import repository
+
+    if not config.input_path:
+        raise InputError(f"the data set {REPOSITORY!r} needs its file, which `journeyman tasks generate` writes: --input FILE")
+    found = {task.id: task for task in repository.read(Path(config.input_path))}
+    if config.held_out_path:
+        beside = repository.read(Path(config.held_out_path))
+        found = {key: replace(task, split=Split.TRAIN) for key, task in found.items()}
+        found |= {task.id: replace(task, split=Split.HELD_OUT) for task in beside}
+    wanted = [task for task in found.values() if config.domain in ("", task.category)]
+    if not wanted:
+        known = ", ".join(sorted({task.category for task in found.values()}))
+        raise InputError(f"{config.input_path} has no tasks of domain {config.domain!r}; there are {known}")
+    learned = {(task.repository, task.source) for task in wanted if task.split is Split.TRAIN}
+    if twice := [task.id for task in wanted if task.split is Split.HELD_OUT and (task.repository, task.source) in learned]:
+        raise InputError(
+            f"{len(twice)} held-out tasks are made of a function or commit that is trained on, too ({named(twice)}); "
+            "name files of different repositories, or one file alone, whose splits keep them apart"
+        )
+    workshop = RepositoryWorkshop(wanted, *workplaces(FOLDER, config.sandbox))
+    return Dataset(name=REPOSITORY, tasks=repository.clustered(wanted, config.min_clusters), verifier=workshop)
+
+
+def agent_for(dataset: Dataset) -> MakeAgent:
+    """What attempts the tasks of a data set: it asks a model once, or lets it work in a repository."""
+    if dataset.name != REPOSITORY:
+        return Answer
+    from journeyman.agents.repository import RepositoryAgent, RepositoryWorkshop
+
+    return partial(RepositoryAgent, workshop=cast(RepositoryWorkshop, dataset.verifier))
+
+
+async def closed(dataset: Dataset) -> None:
+    """End what was begun for the tasks of a data set."""
+    if dataset.name == REPOSITORY:
+        await cast(Any, dataset.verifier).close()
+
+
 def try_walls(dataset: Dataset) -> None:
     """Find out that the programs of a data set can be tested here, before a model is asked for any.
 
@@ -177,9 +229,11 @@ def try_walls(dataset: Dataset) -> None:
 
     if isinstance(dataset.verifier, UnitTests):
         asyncio.run(_begun_and_ended(dataset.verifier.sandbox))
+    elif dataset.name == REPOSITORY:
+        asyncio.run(_begun_and_ended(dataset.verifier))
 
 
-async def _begun_and_ended(walls: "Sandbox") -> None:
+async def _begun_and_ended(walls: Any) -> None:
     try:
         await walls.start()
     finally:

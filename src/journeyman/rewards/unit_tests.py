@@ -90,10 +90,14 @@ class UnitTestVerdict:
     """Of the run in which the code was; `None` when it was ended after its last answer."""
 
 
+_BESIDE: Mapping[str, tuple[str, ...]] = {"together": (), "suite": (), "examples": (), "recorded": ("suite",)}
+"""What a program needs of the others in `inside`; where nothing is said, what talks."""
+
+
 @cache
 def carried(program: str) -> Mapping[str, bytes]:
     """One program of the package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
-    names = ("__init__", program) if program in ("together", "suite", "examples") else ("__init__", "peer", program)
+    names = ("__init__", *_BESIDE.get(program, ("peer",)), program)
     files: dict[str, bytes] = {}
     with TemporaryDirectory() as folder:
         for path in (Path(__file__).parent / "inside" / f"{name}.py" for name in names):

@@ -53,6 +53,8 @@ class Interpreter:
     """Where its own packages are."""
     base_prefix: str = sys.base_prefix
     """Where its standard library is."""
+    beside: tuple[str, ...] = ()
+    """Further folders that code may read, such as the virtual environment of an agent that is no part of what it works on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -299,9 +299,10 @@ class ForkServerHost:
         for name in SYSTEM:
             if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
                 yield Bind(Path("/") / name, f"/{name}")
-        for prefix in dict.fromkeys((straight(self._interpreter.base_prefix), straight(self._interpreter.prefix))):
+        own = self._interpreter
+        for prefix in dict.fromkeys(map(straight, (own.base_prefix, own.prefix, *own.beside))):
             if not Path(prefix).is_relative_to("/usr"):
-                yield Bind(Path(prefix), shown(prefix, self._interpreter))
+                yield Bind(Path(prefix), shown(prefix, own))
         for name, text in MADE.items():
             (made / name).write_text(text)
             yield Bind(made / name, f"/etc/{name}")
@@ -350,6 +351,9 @@ def shown(path: str, interpreter: Interpreter = Interpreter()) -> str:  # noqa: 
     prefix = Path(straight(interpreter.prefix))
     if prefix.is_relative_to("/tmp") and Path(path).is_relative_to(prefix):  # noqa: S108
         return str(Path("/python") / Path(path).relative_to(prefix))
+    for number, folder in enumerate(map(straight, interpreter.beside)):
+        if Path(folder).is_relative_to("/tmp") and Path(path).is_relative_to(folder):  # noqa: S108
+            return str(Path(f"/beside/{number}") / Path(path).relative_to(folder))
     return path
 
 

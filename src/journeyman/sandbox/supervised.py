@@ -177,7 +177,7 @@ class Landlock(Tested, SupervisedSandbox):
 
 def landlock_job(folder: str, interpreter: Interpreter = Interpreter()) -> dict[str, object]:  # noqa: B008 - frozen
     """What the supervisor of one run is told: where it may write, what it may read, and whom it is to be."""
-    roots = dict.fromkeys((interpreter.base_prefix, interpreter.prefix))
+    roots = dict.fromkeys((interpreter.base_prefix, interpreter.prefix, *interpreter.beside))
     needed = (*roots, str(PROGRAMS), folder)
     uid = None
     if os.geteuid() == 0:

@@ -346,7 +346,7 @@ LEASES = sa.Table(
     sa.Column("generation", sa.Integer, nullable=False),
     _at("until"),
 )
-"""Who does what only one may do. The one table whose rows are changed."""
+"""Who does what only one may do. Its rows, and those of `source_states`, are changed; no others are."""
 
 AUDIT = sa.Table(
     "audit",
@@ -443,3 +443,38 @@ SAMPLES = sa.Table(
     sa.Index("ix_samples_at", "at"),
 )
 """How busy machine and processes were, as shares of what there is; NULL where nobody can tell. Old rows are thinned out."""
+
+
+# What a team wrote, and how far each source of it was read.
+
+DOCUMENTS = sa.Table(
+    "documents",
+    METADATA,
+    _seq(),
+    _any_text("id", unique=True),
+    _text("source"),
+    _any_text("place"),
+    _any_text("key"),
+    _text("kind"),
+    _any_text("title"),
+    sa.Column("author", Verbatim),
+    sa.Column("at", Micros),
+    sa.Column("raw", JSON, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    _at("collected_at"),
+    sa.Index("ix_documents_key", "source", "place", "key", "seq"),
+)
+"""Of several rows with one source, place and key the last is what holds; the others are what it said before. `body` is the
+text, packed; its words are in `document_words`, at the same number."""
+
+SOURCE_STATES = sa.Table(
+    "source_states",
+    METADATA,
+    _seq(),
+    _text("source"),
+    _any_text("key"),
+    sa.Column("state", JSON, nullable=False),
+    _at(),
+    sa.UniqueConstraint("source", "key"),
+)
+"""How far what stands under a key of a source was read: written in the transaction that keeps what was read up to there."""

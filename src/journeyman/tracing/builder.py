@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn, Usage
@@ -34,6 +35,36 @@ def recorded(
         id=id, task_id=task_id or id, candidate_id="base", started_at=started_at or NO_TIME, ended_at=known_end, **about
     )
     return RecordedTrace(trace=trace, reward=reward)
+
+
+def by_prompt(turns: Iterable[Turn], *, session: str, agent: str, **about: Any) -> Iterator[RecordedTrace]:
+    """A trace for each thing that a user asked of an agent in a session: what they said, and what was done until they spoke
+    again.
+
+    Args:
+        session: Empty where it is not known; the traces then have no ids.
+        about: Other fields of all of them.
+    """
+    groups: list[list[Turn]] = []
+    for turn in turns:
+        if not groups or (turn.role == "user" and any(each.role in ("assistant", "tool") for each in groups[-1])):
+            groups.append([])
+        groups[-1].append(turn)
+    for number, group in enumerate(groups, start=1):
+        times = [turn.started_at for turn in group if turn.started_at]
+        asked = [turn for turn in takewhile(lambda turn: turn.role not in ("assistant", "tool"), group) if turn.role == "user"]
+        name = (asked[0].id if asked else "") or number
+        yield recorded(
+            f"{agent}-{session}-{name}" if session else "",
+            started_at=times[0] if times else None,
+            ended_at=max(times, default=None),
+            steps=steps(group),
+            session=session or None,
+            agent=agent,
+            input="\n\n".join(turn.text for turn in asked) or None,
+            error=next((turn.error for turn in reversed(group) if turn.role != "tool" and turn.error), None),
+            **{"domain": "code", **about},
+        )
 
 
 def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) -> tuple[Step, ...]:

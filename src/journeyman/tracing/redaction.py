@@ -11,6 +11,7 @@ import builtins
 import importlib
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,6 +22,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.tracing import secrets
+from journeyman.tracing.personal import Personal
 from journeyman.tracing.wire.dialects import Exchange
 
 # Regular expressions of a user: checked when they are read, bounded while they work.
@@ -267,15 +269,20 @@ def _is_long(text: str) -> bool:
 class Redactor:
     """Takes secrets out. May be used by several threads."""
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
+    def __init__(self, patterns: Sequence[str] = (), personal: Personal | None = None) -> None:
         """
         Args:
             patterns: Regular expressions of the user; what they match goes too.
+            personal: Puts names in place of personal data, but in ids.
 
         Raises:
             InputError: A pattern cannot be used.
         """
         self._own = check(patterns)
+        self._personal = personal
+        self._looks_everywhere = bool(self._own) or personal is not None
+        self.found: Counter[str] = Counter()
+        """How often something of each kind was taken out. Of a text that is said again and again, it may be told once."""
         # What a system says to a model, it says in every call.
         self._again = lru_cache(maxsize=_REMEMBERED)(self._cleaned)
 
@@ -287,14 +294,19 @@ class Redactor:
         return text if clean == text else clean
 
     def _cleaned(self, text: str) -> str:
+        clean = self._without_secrets(text)
+        return clean if self._personal is None else self._personal.text(clean)
+
+    def _without_secrets(self, text: str) -> str:
         spans = list(secrets.find(text))
         for pattern in self._own:
             spans += [(start, end, OWN) for start, end in pattern.find(text)]
+        self.found.update(kind for _, _, kind in spans)
         return _without(text, spans) if spans else text
 
     def id(self, id: str) -> str:
         """The id without secrets: the same for the same, so that a tree stays one, and another one for another."""
-        clean = self.text(id)
+        clean = self._without_secrets(id)
         return id if clean is id else f"{clean} {blake2b(id.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
     def bytes(self, body: "builtins.bytes") -> "builtins.bytes":
@@ -306,7 +318,7 @@ class Redactor:
     def suspects(self, body: "builtins.bytes") -> bool:
         """Whether anything in it might be a secret, also by the name that stands before it; `False` is certain, also where
         texts stand between other things, as in protobuf."""
-        return bool(self._own) or secrets.named(body) or secrets.perhaps(body)
+        return bool(self._own) or secrets.suspected(body)
 
     def exchange(self, exchange: Exchange) -> Exchange:
         """The exchange without secrets. Those that a stream brought in pieces stay: redact the trace as well."""
@@ -332,19 +344,24 @@ class Redactor:
         return steps if all(new is old for new, old in zip(clean, steps, strict=True)) else clean
 
     def _step(self, step: Step) -> Step:
-        if not self._own and not self._has(self._texts(step), _ids(step)):
+        if not self._looks_everywhere and not self._has(self._texts(step), _ids(step)):
             return step
-        changed = self._fields(step)
-        if isinstance(step, ModelCall) and step.messages:
-            changed["messages"] = tuple(map(self._message, step.messages))
-        return _changed(step, changed)
+        if not isinstance(step, ModelCall) or not step.messages:
+            return _changed(step, self._fields(step))
+        messages = tuple(map(self._message, step.messages))
+        if not self._own and self._personal is not None and step.prompt == spoken(step.messages):
+            # Of the same words it would be the same, and looking for personal data costs.
+            prompt = spoken(messages)
+            step = replace(step, prompt=prompt) if prompt != step.prompt else step
+            return _changed(step, {**self._fields(step, "prompt"), "messages": messages})
+        return _changed(step, {**self._fields(step), "messages": messages})
 
     def _message(self, message: Message) -> Message:
         answers = message.answers and self.id(message.answers)
         return _changed(message, {"role": self.text(message.role), "text": self.text(message.text), "answers": answers})
 
     def _whole(self, trace: Trace) -> Trace:
-        if not self._own and not self._has(_texts_of_whole(trace), _ids(trace)):
+        if not self._looks_everywhere and not self._has(_texts_of_whole(trace), _ids(trace)):
             return trace
         changed = self._fields(trace)
         for name in ("tasks_created", "tasks_completed", "tasks_failed"):
@@ -356,8 +373,8 @@ class Redactor:
     def _reward(self, reward: Reward) -> Reward:
         return _changed(reward, {"evidence": self.text(reward.evidence)})
 
-    def _fields(self, record: Step | Trace) -> dict[str, Any]:
-        texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)])
+    def _fields(self, record: Step | Trace, but: str = "") -> dict[str, Any]:
+        texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)] if name != but)
         changed: dict[str, Any] = {name: self.text(value) for name, value in texts if value}
         ids = ((name, getattr(record, name)) for name in _IDS[type(record)])
         changed |= {name: self.id(value) for name, value in ids if value}

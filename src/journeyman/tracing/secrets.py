@@ -67,22 +67,29 @@ def _find(text: str) -> Iterator[Span]:
         yield from _near(text, low, start, end)
 
 
-def perhaps(body: bytes) -> bool:
-    """Whether a secret may be in bytes in which texts stand between other things, as in protobuf. `False` is certain.
+def suspected(body: bytes) -> bool:
+    """Whether a secret, or the name of one, may stand in bytes in which texts stand between other things, as in protobuf.
+    `False` is certain.
 
     A length or a tag before or behind a key can look like a letter of it, so what is compared with forms of keys in a text is
     here only looked for by how they begin.
     """
+    # Every span is looked through: what is looked for more than once is looked for once.
     low = body.lower()
+    passes, keys = b"pass" in low, b"key" in low
+    if _named(low, passes=passes, keys=keys):
+        return True
     text = body.decode("latin-1")
     if _BASIC.search(low) or (b"\\" in low and _ESCAPE.search(text)):
         return True
-    if any(anchor in low and any(_at(text, low, anchor, kinds, 0, len(low))) for anchor, kinds in _EVERYWHERE):
-        return True
-    return any(
-        _ISSUED_ANCHORS.search(low, max(0, start - _LEAD), end) or any(_following(text, low, start))
-        for start, end in _pieces(body)
-    )
+    # The other anchors of what may be short are names, too.
+    for anchor, there in ((b"pass", passes), (b"key", keys), (b"://", b"://" in low)):
+        if there and any(_at(text, low, anchor, _SHORT[anchor], 0, len(low))):
+            return True
+    for start, end in _pieces(body):
+        if _ISSUED_ANCHORS.search(low, max(0, start - _LEAD), end) or any(_following(text, low, start)):
+            return True
+    return False
 
 
 def begins(text: str) -> bool:
@@ -137,12 +144,20 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(_NOT_WORD.sub("_", words).strip("_")) is not None
 
 
-def named(body: bytes) -> bool:
-    """Whether the name of a secret may stand anywhere in it. `False` is certain."""
-    low = body.lower()
-    if any(word in low for word in _WORDS_OF_NAMES):
-        return True
-    return any(_named_before(low, word, before) for word, before in ((b"key", _BEFORE_KEY), (b"token", _BEFORE_TOKEN)))
+def _named(low: bytes, *, passes: bool, keys: bool) -> bool:
+    """Whether the name of a secret may stand anywhere in it. `False` is certain.
+
+    Args:
+        passes: Whether "pass" does.
+        keys: Whether "key" does.
+    """
+    return (
+        any([word in low for word in _WORDS_OF_NAMES])
+        or (passes and (b"passw" in low or b"passphrase" in low))
+        or (b"connection" in low and (b"connectionstring" in low or b"connection_string" in low))
+        or (keys and _named_before(low, b"key", _BEFORE_KEY))
+        or _named_before(low, b"token", _BEFORE_TOKEN)
+    )
 
 
 def _named_before(low: bytes, word: bytes, before: tuple[bytes, ...]) -> bool:
@@ -172,8 +187,7 @@ _NAME = re.compile(
     r"|apikey|(?:access|auth|refresh|id|session|bearer|api|bot|csrf|xsrf|device|client|security|personal|oauth)_?token"
     r"|secret_?token|client_?secret|connection_?string)(?:_(?:id_)?(?:hash|value|base64|plain|text|secret))?$|^token$"
 )
-_WORDS_OF_NAMES = (b"authorization", b"cookie", b"passw", b"passphrase", b"pwd", b"secret", b"credential", b"connectionstring",
-                   b"connection_string")  # fmt: skip
+_WORDS_OF_NAMES = (b"authorization", b"cookie", b"pwd", b"secret", b"credential")
 _BEFORE_KEY = (b"api", b"access", b"private", b"account", b"signing", b"encryption", b"subscription", b"master", b"auth")
 _BEFORE_TOKEN = (b"access", b"auth", b"refresh", b"id", b"session", b"bearer", b"api", b"bot", b"csrf", b"xsrf", b"device",
                  b"client", b"security", b"personal", b"oauth")  # fmt: skip
@@ -323,6 +337,7 @@ _LEAD = 8
 _REACH = 120
 """Bytes before a long piece in which its name is looked for."""
 _EVERYWHERE, _ISSUED, _BEFORE = map(_by_anchor, (ANYWHERE, ISSUED, FOLLOWING))
+_SHORT = dict(_EVERYWHERE)
 _ISSUED_ANCHORS = re.compile(b"|".join(re.escape(anchor) for anchor, _ in _ISSUED))
 _BASIC = re.compile(rb"basic\s{1,3}[a-z0-9+/]{8}")
 _ESCAPE = re.compile(r"\\{1,8}(?:u00([2-7][0-9A-Fa-f])|/)")

@@ -128,6 +128,39 @@ CREATE TABLE contents (
 	UNIQUE (digest)
 )
 
+-- document_words
+CREATE VIRTUAL TABLE document_words using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')
+
+-- document_words_config
+CREATE TABLE 'document_words_config'(k PRIMARY KEY, v) WITHOUT ROWID
+
+-- document_words_data
+CREATE TABLE 'document_words_data'(id INTEGER PRIMARY KEY, block BLOB)
+
+-- document_words_docsize
+CREATE TABLE 'document_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)
+
+-- document_words_idx
+CREATE TABLE 'document_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID
+
+-- documents
+CREATE TABLE documents (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	source TEXT NOT NULL, 
+	place TEXT NOT NULL, 
+	"key" TEXT NOT NULL, 
+	kind TEXT NOT NULL, 
+	title TEXT NOT NULL, 
+	author TEXT, 
+	at INTEGER, 
+	raw JSON NOT NULL, 
+	body BLOB NOT NULL, 
+	collected_at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
 -- evaluations
 CREATE TABLE evaluations (
 	seq INTEGER NOT NULL, 
@@ -391,6 +424,17 @@ CREATE TABLE slot_moves (
 	UNIQUE (slot, number)
 )
 
+-- source_states
+CREATE TABLE source_states (
+	seq INTEGER NOT NULL, 
+	source TEXT NOT NULL, 
+	"key" TEXT NOT NULL, 
+	state JSON NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (source, "key")
+)
+
 -- span_traces
 CREATE TABLE span_traces (
 	seq INTEGER NOT NULL, 
@@ -585,6 +629,9 @@ CREATE INDEX ix_attempts_task_id ON attempts (task_id)
 
 -- ix_attempts_trace
 CREATE INDEX ix_attempts_trace ON attempts (trace)
+
+-- ix_documents_key
+CREATE INDEX ix_documents_key ON documents (source, place, "key", seq)
 
 -- ix_evaluations_candidate_id
 CREATE INDEX ix_evaluations_candidate_id ON evaluations (candidate_id)

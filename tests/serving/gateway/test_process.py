@@ -11,19 +11,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from journeyman.stores.alerts import open_alerts
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
 from tests.serving.gateway.test_passing import BODY, CHAT, ask
+from tests.support.processes import below
 from tests.support.upstream import Upstream, events, ok
 from tests.tracing.otel import made
 
 pytestmark = pytest.mark.service
 KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH"
+A_WHILE_AGO = datetime.now(UTC) - timedelta(hours=1)
 COMPLETION = {
     "id": "c1", "object": "chat.completion", "model": "m",
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "an answer to find"}}],
@@ -141,11 +145,32 @@ def test_when_the_recording_process_dies_answers_flow_and_another_records(tmp_pa
     with served(tmp_path, "--upstream", up.url, "--no-pages") as (url, process):
         ask(url)
         assert until(lambda: stored(url) == 1)
-        children = " ".join(path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/children")).split()
-        # The monitor is another one.
-        (recorder,) = (pid for pid in children if b"monitor" not in Path(f"/proc/{pid}/cmdline").read_bytes())
-        os.kill(int(recorder), signal.SIGKILL)
+        (recorder,) = below(process.pid)
+        os.kill(recorder, signal.SIGKILL)
         assert until(lambda: ask(url)[0] == 200 and stored(url) >= 2, 30)
+        assert stopped(process) == 0
+
+
+def test_what_records_watches_too_without_what_only_releases_need(tmp_path: Path, up: Upstream) -> None:
+    up.answer = lambda asked: ok(COMPLETION)
+    (tmp_path / "journeyman.toml").write_text('[alerts]\nevery = "1s"\n')
+    with served(tmp_path, "--upstream", up.url, "--no-pages") as (url, process):
+        ask(url)
+        assert until(lambda: stored(url) == 1)
+        with open_alerts(tmp_path / ".journeyman" / "journeyman.db") as kept:
+            assert until(lambda: {"recorder", "serve"} <= {each.process for each in kept.samples(A_WHILE_AGO)}, 30)
+        (recorder,) = below(process.pid)
+        for pid in (recorder, process.pid):
+            loaded = Path(f"/proc/{pid}/maps").read_text()
+            assert "numpy" not in loaded
+            assert "psycopg" not in loaded
+        assert stopped(process) == 0
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_where_nothing_is_recorded_the_monitor_is_a_process_of_its_own(tmp_path: Path, up: Upstream) -> None:
+    with served(tmp_path, "--upstream", up.url, "--no-pages", "--no-record") as (_, process):
+        assert until(lambda: [pid for pid in below(process.pid) if b"monitor" in Path(f"/proc/{pid}/cmdline").read_bytes()])
         assert stopped(process) == 0
 
 

@@ -159,3 +159,16 @@ def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Pat
         monkeypatch.setattr(statistics, "_looked_up_digests", noted)
         assert store.statistics() == counted
         assert looked_up == [1]
+
+
+@pytest.mark.parametrize("reach", [40, 1 << 40])
+def test_rows_and_steps_are_found_alike_where_numbers_are_dense_and_where_they_are_far_apart(reach: int) -> None:
+    chance = np.random.default_rng(reach)
+    numbers = np.unique(chance.integers(1, reach, 30))
+    wanted = numbers[chance.integers(0, len(numbers), 100)]
+    assert (numbers[statistics._rows_of(numbers, wanted)] == wanted).all()
+    steps, step = statistics._steps_of(wanted, 3)
+    assert (steps == np.unique(wanted // 3)).all()
+    assert (steps[step] == wanted // 3).all()
+    nothing = np.zeros(0, np.int64)
+    assert len(statistics._rows_of(nothing, nothing)) == len(statistics._steps_of(nothing, 3)[0]) == 0

@@ -27,7 +27,7 @@ class TrainingConfig(LearnConfig, ModelSettings, ExaminationSettings, ReleaseSet
     """Everything that a training run can be told. The names are those of the ACE offline trainer, which many come from."""
 
     dataset_name: Annotated[str, option("--dataset")] = "gsm8k"
-    """gsm8k, custom, humaneval, mbpp or desk."""
+    """gsm8k, custom, humaneval, mbpp, desk, or repository: a file that `journeyman tasks generate` wrote."""
     input_path: Annotated[str, option("--input", metavar="FILE")] = ""
     """The data set: GSM8K's JSON lines, or JSON with question and answer; gsm8k is downloaded when there is none."""
     held_out_path: Annotated[str, option("--held-out-input", metavar="FILE")] = ""

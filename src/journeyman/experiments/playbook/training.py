@@ -279,7 +279,8 @@ class OfflineTrainer:
         self._custom_examples: Sequence[Task] | None = None
         """Training tasks to use instead of the data set's, as older programs set them."""
         self._dataset: Dataset | None = None
-        self._agent: MakeAgent = Answer
+        self._agent: MakeAgent | None = None
+        """Another one than the data set asks for."""
         self.examined = 0
         """Held-out tasks of the final evaluation, once a run was begun: those that its start was not trained on."""
 
@@ -424,9 +425,10 @@ class OfflineTrainer:
                 optimizer = PlaybookOptimizer(
                     self.config, self.dataset, run, models=connected, store=store, watcher=self.watcher
                 )
-                optimizer.agent = self._agent
+                optimizer.agent = self._agent or wiring.agent_for(self.dataset)
                 return await self._improved(run, optimizer)
         finally:
+            await wiring.closed(self.dataset)
             for model in connected:
                 await model.close()
 
@@ -463,7 +465,7 @@ class OfflineTrainer:
             check_writable(Path(path))
         # Whoever has a mistake in their data and no key yet is told of the data.
         _ = self.dataset
-        if self.config.dataset_name in wiring.PROGRAMMING:
+        if self.config.dataset_name in (*wiring.PROGRAMMING, wiring.REPOSITORY):
             wiring.try_walls(self.dataset)
         embedders.load(self.config.embedder)
         learner(self.config.optimizer)

@@ -11,7 +11,7 @@ from journeyman.core import registry
 from journeyman.rewards.checks import can_fail
 from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
-from journeyman.sandbox.base import Sandbox
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.environments import Environment
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.mutations import Function, functions
@@ -33,6 +33,8 @@ class Subject:
     """Where it was read from: commits are looked up there."""
     license: str = ""
     plugins: tuple[str, ...] = ()
+    sandbox: str = "auto"
+    """What its code is run in, by name."""
 
     def functions(self) -> Iterator[tuple[str, Function]]:
         """All functions of its own code, with the file."""
@@ -193,3 +195,33 @@ class Shares:
     def count(self, draft: Draft) -> None:
         self.kinds[draft.kind] += 1
         self.sources[draft.source] += 1
+
+
+@dataclass(slots=True)
+class Metered:
+    """A sandbox that counts what its runs cost. Sessions are not counted."""
+
+    box: Sandbox
+    cpu_seconds: float = 0.0
+    runs: int = 0
+
+    @property
+    def level(self) -> Level:
+        return self.box.level
+
+    async def start(self) -> None:
+        await self.box.start()
+
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
+        outcome = await self.box.run(program, tools=tools)
+        self.runs += 1
+        self.cpu_seconds += outcome.cpu_seconds or 0.0
+        return outcome
+
+    async def session(
+        self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
+    ) -> Session:
+        return await self.box.session(limits=limits, files=files, idle_seconds=idle_seconds)
+
+    async def close(self) -> None:
+        await self.box.close()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+from journeyman.core.format import counted
 from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, alternating, noticed
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
@@ -106,9 +107,10 @@ def _statement(subject: Subject, draft: Draft, run: SuiteRun, failing: tuple[str
     area = f"{subject.name}" if leaks(function, draft) else f"`{function.split('.')[0]}` of {subject.name}"
     told = f"Something that used to work with {area} does not any more."
     shown = f" What is seen: {seen}" if seen else ""
+    hidden = f"{counted(len(failing), 'test')} that passed before {'fails' if len(failing) == 1 else 'fail'} because of it"
     return (
-        f"{told}{shown}\nFind the fault in the code and mend it. Because of it {len(failing)} tests fail that passed "
-        "before. They are not in the repository; the others there must go on passing. Tests are run with `python -m pytest`."
+        f"{told}{shown}\nFind the fault in the code and mend it. Outside the repository {hidden}; those that are there must go "
+        "on passing. They are run with `python -m pytest`."
     )
 
 

@@ -4,8 +4,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ async def prepare(
         source=source,
         license=needs.license,
         plugins=options.plugins,
+        sandbox=options.sandbox,
     )
     subject.keep(tree)
     return subject
@@ -111,6 +112,21 @@ def kept_tree(digest: str, folder: Path = FOLDER) -> Tree:
     return Tree.unpack(path)
 
 
+def workplaces(folder: Path, box: str, beside: tuple[str, ...] = ()) -> tuple[Callable[[str], Tree], Callable[[str], Sandbox]]:
+    """What gives the files of a digest, and a sandbox in the environment of one.
+
+    Args:
+        box: The kind of sandbox, by name.
+        beside: Folders that are shown in it, too.
+    """
+
+    def open_sandbox(digest: str) -> Sandbox:
+        interpreter = environments.opened(folder, digest).interpreter
+        return sandbox.load(box, interpreter=replace(interpreter, beside=beside))
+
+    return lambda digest: kept_tree(digest, folder), open_sandbox
+
+
 @dataclass(slots=True)
 class Yield:
     """What became of the drafts of a category."""
@@ -136,19 +152,24 @@ class Yield:
         return {"wanted": self.wanted, "made": len(self.tasks), "tried": self.tried, "fell": dict(self.reasons.most_common())}
 
 
+Words = Callable[[RepositoryTask], Awaitable[RepositoryTask]]
+"""Gives the same task, asked for in other words."""
+
+
 async def generate(
     subject: Subject,
     wanted: Mapping[str, int],
     path: Path,
     *,
     seed: int = 0,
-    box: str = "auto",
+    words: Words | None = None,
     told: Callable[[str, Yield], None] = lambda *_: None,
 ) -> dict[str, Yield]:
     """Make tasks of a repository and write them to a file. What a killed run has tried is not tried again.
 
     Args:
         wanted: How many, by category.
+        words: Puts each task into other words.
         told: Called with each draft's category and what has become of the category so far.
 
     Raises:
@@ -156,9 +177,9 @@ async def generate(
         SandboxError: The sandbox failed.
     """
     generators = {category: generator_of(category) for category in wanted}
-    journal = _Journal.opened(path, subject, seed, generators)
+    journal = _Journal.opened(path, subject, seed, generators, words)
     found = {category: Yield(number) for category, number in wanted.items()}
-    async with sandbox.started(box, interpreter=subject.environment.interpreter) as opened:
+    async with sandbox.started(subject.sandbox, interpreter=subject.environment.interpreter) as opened:
         for category, generator in generators.items():
             drafts = generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {category}"))
             shares = Shares(wanted=wanted[category])
@@ -179,36 +200,44 @@ class _Journal:
 
     path: Path
     known: dict[str, RepositoryTask | Rejected]
+    words: Words | None
 
     @classmethod
-    def opened(cls, path: Path, subject: Subject, seed: int, generators: Mapping[str, Generator]) -> "_Journal":
+    def opened(
+        cls, path: Path, subject: Subject, seed: int, generators: Mapping[str, Generator], words: Words | None
+    ) -> "_Journal":
         versions = {name: each.version for name, each in generators.items()}
-        head = {"tree": subject.tree.digest, "environment": subject.environment.digest, "seed": seed, "versions": versions}
+        of = {"tree": subject.tree.digest, "environment": subject.environment.digest}
+        head = {**of, "seed": seed, "versions": versions, "words": words is not None}
         place = path.with_name(f".{path.name}.tried")
         known: dict[str, RepositoryTask | Rejected] = {}
         if place.exists():
-            lines = [line.value for line in iter_jsonl(place, json_object, unfinished=False)]
+            # What a kill left half-written is tried again.
+            lines = [line.value for line in iter_jsonl(place, json_object, bad=lambda *_: None)]
             if lines and lines[0] == head:
                 known = {str(each["key"]): _result(each) for each in lines[1:]}
             else:
                 place.unlink()
         if not place.exists():
             append_line(place, json.dumps(head, sort_keys=True))
-        return cls(place, known)
+        return cls(place, known, words)
 
     async def tried(self, draft: Draft, generator: Generator, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
         key = f"{generator.category} {draft.key}"
         if key not in self.known:
             found = await generator.task(draft, subject, box)
-            row = (
-                {"rejected": [found.reason, found.evidence[:300]]} if isinstance(found, Rejected) else {"task": found.as_json()}
-            )
-            append_line(self.path, json.dumps({"key": key, **row}))
+            if self.words is not None and not isinstance(found, Rejected):
+                found = await self.words(found)
+            append_line(self.path, json.dumps({"key": key, **_row(found)}))
             self.known[key] = found
         return self.known[key]
 
     def done(self) -> None:
         self.path.unlink(missing_ok=True)
+
+
+def _row(found: RepositoryTask | Rejected) -> dict[str, Any]:
+    return {"rejected": [found.reason, found.evidence[:300]]} if isinstance(found, Rejected) else {"task": found.as_json()}
 
 
 def _result(row: Mapping[str, Any]) -> RepositoryTask | Rejected:

@@ -88,8 +88,9 @@ async def believed(work: Work, box: Sandbox) -> Reward:
     """Whether passing says anything: the same tests, with what they expect changed by lot, must fail, beside the reference."""
     limits = limits_for(work.left, TESTS_SECONDS)
     checks = checks_of(work.task, work.task.examined(work.tree, work.right))
-    results = await run_checks(box, checks, files=code_of(work.left), reference=code_of(work.right), limits=limits)
-    for result in results:
+    # One after the other: whoever fakes results fakes them in the first file.
+    for check in checks:
+        (result,) = await run_checks(box, [check], files=code_of(work.left), reference=code_of(work.right), limits=limits)
         if not result.passed:
             return done(result.passed, result.evidence)
     wanted = work.task.checks
@@ -97,11 +98,11 @@ async def believed(work: Work, box: Sandbox) -> Reward:
 
 
 def checks_of(task: RepositoryTask, right: Tree) -> list[Check]:
-    """The files in which the tests that decide stand, each without the others."""
+    """The files in which the tests that decide stand, each without the others: those that failed, if any did."""
     wanted = {*task.checks.fail_to_pass, *task.checks.pass_to_pass}
     of_author = {path: data for path, data in right.files.items() if in_tests(path) or not path.endswith(".py")}
     found: list[Check] = []
-    for path in named_files(task.checks.fail_to_pass):
+    for path in named_files(task.checks.fail_to_pass or task.checks.pass_to_pass):
         names = {test.partition("::")[2].replace("::", ".") for test in wanted if test.startswith(f"{path}::")}
         beside = {name: data for name, data in of_author.items() if name != path}
         text = without_tests(right.text(path), names, only=True)

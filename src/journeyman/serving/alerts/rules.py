@@ -10,7 +10,6 @@ from typing import Any, get_args
 from journeyman.core.alert import Alert, AlertRule, AlertState, Measurement, Severity
 from journeyman.core.format import counted
 from journeyman.experiments.settings import AlertSettings, duration
-from journeyman.stats.live import share_low, stability_low
 from journeyman.stores.alerts import ResourceSample
 from journeyman.stores.base import utc
 from journeyman.stores.measures import ErrorCount, Measures, MixOf
@@ -246,3 +245,53 @@ class Measurer:
             )
             for each in measures.release_news(now - TOLD_FOR)
         ]
+
+
+# What few requests show. Without NumPy, which a process that only watches need not carry.
+
+
+def share_low(count: int, total: int, alpha: float = 0.01) -> float:
+    """The low end of the exact interval (Clopper and Pearson) of a share: so many of so many, and no more than `alpha` of all
+    samples would show as many where the share is below it."""
+    low, high = 0.0, count / total if total else 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _at_least(count, total, middle) > alpha else (middle, high)
+    return low
+
+
+def stability_low(before: Mapping[str, float], now: Mapping[str, float], sessions: tuple[int, int]) -> tuple[float, float]:
+    """The population stability index of two spreads over kinds, and what of it is left when as much is taken off as chance
+    would show in 999 of 1,000 cases where nothing has changed.
+
+    Args:
+        sessions: Behind each, which are independent.
+    """
+    kinds = sorted(before.keys() | now.keys())
+    if len(kinds) < 2 or not min(sessions):
+        return 0.0, 0.0
+    # Half a one more in each cell: one that was empty must not count for infinitely much.
+    shares = [
+        [(spread.get(kind, 0.0) * number / (sum(spread.values()) or 1) + 0.5) / (number + 0.5 * len(kinds)) for kind in kinds]
+        for spread, number in ((before, sessions[0]), (now, sessions[1]))
+    ]
+    index = sum((b - a) * math.log(b / a) for a, b in zip(*shares, strict=True))
+    free = len(kinds) - 1
+    # The quantile of chi-square, by Wilson and Hilferty.
+    chance = free * (1 - 2 / (9 * free) + 3.09 * math.sqrt(2 / (9 * free))) ** 3
+    return index, index - chance * (1 / sessions[0] + 1 / sessions[1])
+
+
+def _at_least(count: int, total: int, share: float) -> float:
+    """The chance of as many or more of so many."""
+    if not 0 < share < 1:
+        return float(share >= 1 or count == 0)
+    each = (
+        math.lgamma(total + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(total - k + 1)
+        + k * math.log(share)
+        + (total - k) * math.log1p(-share)
+        for k in range(count, total + 1)
+    )
+    return sum(map(math.exp, each))

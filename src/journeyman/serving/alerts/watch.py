@@ -111,7 +111,7 @@ class AlertMonitor:
             except JourneymanError as error:
                 log.warning("alerts: %s", error)
             except Exception as error:  # noqa: BLE001 - a thread that ends unnoticed would watch nothing any more
-                _say_failed("this round", error)
+                say_failed("alerts: this round", error)
             if not over.is_set():
                 wake.wait(min(SAMPLED, self._every).total_seconds())
         self.close()
@@ -125,7 +125,7 @@ class AlertMonitor:
         try:
             found = self._look(now)
         except Exception as error:  # noqa: BLE001 - the system's word; what else is watched does not need it
-            _say_failed("the look at the machine", error)
+            say_failed("alerts: the look at the machine", error)
             return
         with suppress(StoreError):
             store = self._opened()
@@ -280,10 +280,10 @@ class AlertMonitor:
         return self._aside
 
 
-def _say_failed(what: str, error: Exception) -> None:
+def say_failed(what: str, error: Exception) -> None:
     """Where it failed, without its words: they may hold an address."""
     where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__))
-    log.error("alerts: %s failed by %s, and will be tried again: %s", what, type(error).__name__, where)
+    log.error("%s failed by %s, and will be tried again: %s", what, type(error).__name__, where)
 
 
 def _sent(channel: Channel, name: str, alert: Alert) -> str:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from journeyman.core.errors import StoreError
 from journeyman.core.messages import Usage
@@ -36,6 +36,9 @@ from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.dialects import Exchange
+
+if TYPE_CHECKING:
+    from journeyman.serving.watching import MonitorConfig
 
 # A way into the store in a process of its own.
 #
@@ -52,6 +55,8 @@ _LINGER = 0.05
 """Seconds for which exchanges wait for each other: a batch costs little more than one."""
 _PAUSE = 1.0
 """Seconds before the process is started again."""
+_LEAVING = 1.0
+"""Seconds that a monitor beside it has to end."""
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
 _FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 """Else each thread would keep memory that others cannot use, and what a large batch took would never be given back."""
@@ -344,14 +349,19 @@ def open_intake(
     return StoreIntake(lambda: opened(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill, limits=limits)
 
 
-def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> SubprocessIntake:
+def open_apart(
+    store_url: str, spill: Path, settings: RecordSettings, watched: "MonitorConfig | None" = None
+) -> SubprocessIntake:
     """The same in a process of its own, which does not take time from this one.
+
+    Args:
+        watched: What is watched in that process, too: one of its own would load all the same once more.
 
     Raises:
         InputError: A pattern of `settings.redact` cannot be used.
     """
     Redactor(settings.redact)
-    return SubprocessIntake((sys.executable, "-m", "journeyman.serving.ingest.factory"), (store_url, spill, settings))
+    return SubprocessIntake((sys.executable, "-m", "journeyman.serving.ingest.factory"), (store_url, spill, settings, watched))
 
 
 def _main(descriptor: int) -> None:
@@ -363,7 +373,22 @@ def _main(descriptor: int) -> None:
     gc.set_threshold(20_000, 20, 50)
     # Where there is too little of the machine, answers go first: what is to be recorded can wait.
     os.nice(5)
-    run(descriptor, lambda settings: open_intake(*settings, opened=_open_migrated))
+    over = threading.Event()
+    run(descriptor, lambda told: _opened(over, *told))
+    # Whatever it is at is done or undone as a whole, and what it holds is given back.
+    over.set()
+    if watching := [each for each in threading.enumerate() if each.name == "monitor"]:
+        watching[0].join(_LEAVING)
+
+
+def _opened(
+    over: threading.Event, store_url: str, spill: Path, settings: RecordSettings, watched: "MonitorConfig | None" = None
+) -> StoreIntake:
+    if watched is not None:
+        from journeyman.serving.watching import watch_beside
+
+        watch_beside(watched, over)
+    return open_intake(store_url, spill, settings, opened=_open_migrated)
 
 
 def _open_migrated(store_url: str) -> TraceStore:

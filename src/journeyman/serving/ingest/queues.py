@@ -88,6 +88,8 @@ class BoundedQueue:
         self.things = 0
         self.bytes = 0
         """Held in memory, from here to the store."""
+        self.span_batches = 0
+        """Of these."""
         self.dropped = 0
         self.closed = False
         self._hurry = False
@@ -103,6 +105,7 @@ class BoundedQueue:
             into.append(item)
             self.things += item.things
             self.bytes += item.weight
+            self.span_batches += bool(item.rows)
             # Who waits is woken once for a group, not once for each: waking costs more than putting.
             if len(into) == 1:
                 self.arrived.notify()
@@ -137,6 +140,7 @@ class BoundedQueue:
         with self.lock:
             self.things -= item.things
             self.bytes -= item.weight
+            self.span_batches -= bool(item.rows)
             self.dropped += dropped
             self.left.notify_all()
 
@@ -252,8 +256,8 @@ class Pipe:
 
     @property
     def urgent(self) -> bool:
-        """Whether somebody waits to hear that something was written."""
-        return bool(self._spans)
+        """Whether somebody waits to hear that spans were written, prepared yet or not."""
+        return self._line.span_batches > 0
 
     def recover(self) -> None:
         """Go on with what other processes have spilled, and did not live to write."""

@@ -37,8 +37,8 @@ MOST_TRACES = 100
 """Of one turn."""
 TOGETHER = 10
 """Traces whose spans are in memory at once."""
-LONGEST = 0.2
-"""Seconds after which a turn begins nothing new: what comes in waits meanwhile."""
+LONGEST, HURRIED = 0.2, 0.05
+"""Seconds after which a turn begins nothing new, as what comes in waits meanwhile; and where somebody waits for it."""
 
 
 class SpanAssembler:
@@ -58,7 +58,7 @@ class SpanAssembler:
             self.due = self._clock() + LEAST_PAUSE
 
     def turn(self, store: TraceStore, interrupted: Callable[[], bool] = lambda: False) -> int:
-        """Make traces of what has waited longest; how many. Once `interrupted`, it ends soon.
+        """Make traces of what has waited longest; how many. While `interrupted`, fewer: who waits goes first, as a rule.
 
         Raises:
             StoreError: The store refuses; what it did not take stays pending.
@@ -69,7 +69,7 @@ class SpanAssembler:
             self.due = None
             return 0
         made = done = 0
-        while done < len(ids) and self._clock() - began < LONGEST and not (done and interrupted()):
+        while done < len(ids) and self._clock() - began < (HURRIED if interrupted() else LONGEST):
             made += self._settle(store, ids[done : done + TOGETHER])
             done += TOGETHER
         now = self._clock()

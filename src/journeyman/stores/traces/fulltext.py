@@ -87,6 +87,9 @@ PART_WORDS = sa.table("part_words", sa.column("rowid", sa.BigInteger), sa.column
 CONTENT_WORDS = sa.table("content_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
 """The words of large contents. Its `rowid` is the `seq` of the content."""
 
+DOCUMENT_WORDS = sa.table("document_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
+"""The words of documents. Its `rowid` is the `seq` of the document."""
+
 POSITIONS = 20
 """Bits of a place that tell the position: `place >> POSITIONS` is the trace."""
 MOST_PARTS = 1 << POSITIONS

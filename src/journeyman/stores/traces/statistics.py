@@ -232,9 +232,9 @@ def statistics(database: Database, query: Query) -> Statistics:
         columns = read(connection)
         found = _only(columns, _meant(connection, query, columns))
     traces, models, names = found.traces, found.models, found.names
-    of_call = np.searchsorted(traces["seq"], models["trace"])
+    of_call = _rows_of(traces["seq"], models["trace"])
     agents, agent = _merged(names["agent"], traces["agent"])
-    days, day = np.unique(traces["at"] // _DAY, return_inverse=True)
+    days, day = _steps_of(traces["at"], _DAY)
     named = [f"{moment(int(at) * _DAY):%Y-%m-%d}" for at in days]
     by_day = tuple(_groups(named, day, found, of_call))
     every = _step(traces["at"])
@@ -258,6 +258,31 @@ def statistics(database: Database, query: Query) -> Statistics:
     )
 
 
+_DENSE = 1 << 20
+"""Steps, or numbers of traces, up to which one is looked up in an array with a place for each, and not searched for."""
+
+
+def _rows_of(seqs: Codes, wanted: Codes) -> Codes:
+    """Where numbers stand among others, which are in order; all of them do."""
+    reach = int(seqs[-1] - seqs[0]) + 1 if len(seqs) else 0
+    if not 0 < reach <= max(_DENSE, 4 * len(seqs)):
+        return np.searchsorted(seqs, wanted)
+    places = np.zeros(reach, np.int64)
+    places[seqs - seqs[0]] = np.arange(len(seqs))
+    found: Codes = places[wanted - seqs[0]]
+    return found
+
+
+def _steps_of(at: Codes, every: int) -> tuple[Codes, Codes]:
+    """The steps in which there are moments, in order, and of each moment the place of its step among them."""
+    step = at // every
+    first, last = (int(step.min()), int(step.max())) if len(step) else (0, 0)
+    if last - first >= _DENSE:
+        return np.unique(step, return_inverse=True)
+    there = np.bincount(step - first, minlength=last - first + 1) > 0
+    return np.flatnonzero(there) + first if len(step) else step, (np.cumsum(there) - 1)[step - first]
+
+
 _STEPS = tuple(seconds * 1_000_000 for seconds in (10, 60, 300, 900, 3600))
 MOST_STEPS = 120
 """Of less than a day, that can be told apart in a chart."""
@@ -273,10 +298,10 @@ def _step(at: Column) -> int:
 
 def _in_steps(found: Columns, every: int) -> Iterator[StatisticsGroup]:
     timed = _only(found, found.traces["at"] > 0)
-    steps, step = np.unique(timed.traces["at"] // every, return_inverse=True)
+    steps, step = _steps_of(timed.traces["at"], every)
     form = "%Y-%m-%dT%H:%M:%S" if every < _STEPS[1] else "%Y-%m-%dT%H:%M"
     names = [f"{moment(int(at) * every):{form}}" for at in steps]
-    yield from _groups(names, step, timed, np.searchsorted(timed.traces["seq"], timed.models["trace"]))
+    yield from _groups(names, step, timed, _rows_of(timed.traces["seq"], timed.models["trace"]))
 
 
 MOST_CANDIDATES = 20
@@ -291,15 +316,16 @@ def _by_candidate(found: Columns) -> list[StatisticsGroup]:
     place = np.full(len(names), -1)
     place[most] = range(len(most))
     code = place[served["candidate_id"]]
-    # One candidate may stand twice with a trace.
-    trace, code = np.divmod(np.unique((served["trace"] * len(names) + code)[code >= 0]), len(names) or 1)
+    # One candidate may stand twice with a trace. They come nearly in order, of which this sort makes the most.
+    pairs = np.sort((served["trace"] * len(names) + code)[code >= 0], kind="stable")
+    trace, code = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(names) or 1)
     begin, end = (np.searchsorted(found.models["trace"], trace, side=side) for side in ("left", "right"))
     of_call = np.repeat(np.arange(len(trace)), end - begin)
     # The rows of each pair one after another: a call's place among them, and where those of its trace begin.
     calls = np.arange(len(of_call)) + np.repeat(begin - np.cumsum(end - begin) + end - begin, end - begin)
-    traces = only(found.traces, np.searchsorted(found.traces["seq"], trace))
-    pairs = replace(found, traces=traces, models=only(found.models, calls))
-    return _groups([str(names[at]) for at in most], code, pairs, of_call)
+    traces = only(found.traces, _rows_of(found.traces["seq"], trace))
+    by_pair = replace(found, traces=traces, models=only(found.models, calls))
+    return _groups([str(names[at]) for at in most], code, by_pair, of_call)
 
 
 def _most_first(groups: Iterable[StatisticsGroup]) -> tuple[StatisticsGroup, ...]:
@@ -365,7 +391,7 @@ def _only(columns: Columns, meant: Mask) -> Columns:
     if meant.all():
         return columns
     seqs = columns.traces["seq"]
-    models, tools, candidates = (only(rows, meant[np.searchsorted(seqs, rows["trace"])]) for rows in columns.tables[1:])
+    models, tools, candidates = (only(rows, meant[_rows_of(seqs, rows["trace"])]) for rows in columns.tables[1:])
     return Columns(only(columns.traces, meant), models, tools, candidates, columns.names)
 
 
@@ -383,11 +409,16 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
     traces, calls = found.traces, found.models
     code_of_call = code if of_call is None else code[of_call]
 
+    def summed(places: Codes, what: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        # Of one group all is summed, which needs no places.
+        found = np.array([what.sum()]) if len(names) == 1 else np.bincount(places, what, len(names))
+        return found.astype(np.float64)
+
     def count(what: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        return np.bincount(code, what, len(names)).astype(np.float64)
+        return summed(code, what)
 
     def of_calls(name: str) -> npt.NDArray[np.float64]:
-        return np.bincount(code_of_call, calls[name], len(names)).astype(np.float64)
+        return summed(code_of_call, calls[name])
 
     rewarded = ~np.isnan(traces["reward"])
     sums = {

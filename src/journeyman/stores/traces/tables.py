@@ -9,7 +9,7 @@ traces ─┬─ trace_parts        what a trace is, in pieces: the header, then
   │                         where a word that came late changes what one taken back had left standing
         └─ trace_digests        all that statistics add up, a block of traces a row
 span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
-part_words, content_words        the index of the full-text search; see `words`
+part_words, content_words        the index of the full-text search; see `words`. `document_words` is that of documents
 """
 
 from datetime import datetime
@@ -238,8 +238,13 @@ SPAN_TRACES = sa.Table(
 )
 """How many spans of a trace are kept, and of how many it was last made; while these differ it is pending, `since` then."""
 
-_PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
-sa.Index("ix_span_traces_pending", SPAN_TRACES.c.since, sqlite_where=_PENDING, postgresql_where=_PENDING)
+_PENDING = sa.Index("ix_span_traces_pending", SPAN_TRACES.c.since)
+
+
+def make_partial(dialect: str) -> None:
+    """Say of which rows an index is, in the words of a dialect: each that is named here is loaded, with all its drivers."""
+    _PENDING.dialect_kwargs[f"{dialect}_where"] = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
+
 
 SCOPES = sa.Table(
     "scopes",
@@ -262,7 +267,7 @@ SPANS = sa.Table(
 )
 """`trace` is a `seq` of `span_traces`."""
 
-WORD_INDEXES = ("part_words", "content_words")
+WORD_INDEXES = ("part_words", "content_words", "document_words")
 """The tables of the full-text search, without the texts themselves: these are kept once already, compressed."""
 _FTS5 = "create virtual table {} using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')"
 _FORGET = """

@@ -125,6 +125,16 @@ class _Text:
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
         return self.place(node.lineno, node.col_offset), self.place(node.end_lineno or 0, node.end_col_offset or 0)
 
+    def parses(self, function: Function, start: int, end: int, new: str) -> bool:
+        """Whether a function is still Python with this between two places of the text. The rest of a long file is not read."""
+        first, last = self.place(function.first, 0), self.place(function.last + 1, 0)
+        below = "if True:\n" if self.text[first].isspace() else ""
+        try:
+            ast.parse(f"{below}{self.text[first:start]}{new}{self.text[end:last]}")
+        except (SyntaxError, ValueError, RecursionError):
+            return False
+        return True
+
 
 def mutations(text: str, *, only: str = "") -> tuple[Mutation, ...]:
     """All changes of one operator at one place, in the functions of a module, in the order of their places.
@@ -139,20 +149,12 @@ def mutations(text: str, *, only: str = "") -> tuple[Mutation, ...]:
     for function in (each for each in functions(text) if only in ("", each.name)):
         for node in (node for statement in function.body for node in ast.walk(statement)):
             for kind, start, end, new in _changes(node, within):
-                old = text[start:end]
-                if old != new:
+                if text[start:end] != new and within.parses(function, start, end, new):
                     line = text.count("\n", 0, start) + 1
-                    found.append(Mutation(kind=kind, function=function.name, line=line, old=old, new=new, start=start))
-    good = (each for each in dict.fromkeys(found) if _compiles(each.applied(text)))
-    return tuple(sorted(good, key=lambda each: (each.start, each.kind, each.new)))
-
-
-def _compiles(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
+                    found.append(
+                        Mutation(kind=kind, function=function.name, line=line, old=text[start:end], new=new, start=start)
+                    )
+    return tuple(sorted(dict.fromkeys(found), key=lambda each: (each.start, each.kind, each.new)))
 
 
 _Change = tuple[str, int, int, str]

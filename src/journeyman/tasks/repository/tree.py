@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from journeyman.core.errors import InputError
@@ -90,7 +91,9 @@ class Tree:
         """Write it as an archive, which is byte for byte the same for the same files."""
         with (
             atomic_write(path) as part,
-            gzip.GzipFile(part, "wb", mtime=0) as packed,
+            part.open("wb") as file,
+            # Without the name and the time, which would be in it.
+            gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w") as tar,
         ):
             for name, data in sorted(self.files.items()):
@@ -147,26 +150,58 @@ def without_tests(text: str, names: Collection[str], *, only: bool = False) -> s
         only: Leave out all other tests instead.
     """
     lines, gone = text.splitlines(keepends=True), set[int]()
-    for body, owner in _bodies(ast.parse(text)):
-        tests = [
-            node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
-        ]
-        left_out = [node for node in tests if (f"{owner}{node.name}" in names) is not only]
-        for node in left_out:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            gone |= set(range(first, (node.end_lineno or node.lineno) + 1))
-            if len(left_out) == len(body) and node is left_out[-1]:
-                lines[first - 1] = f"{' ' * node.col_offset}pass\n"
-                gone.discard(first)
+    for body in _tests_in(text):
+        left_out = [test for test in body.tests if (test.name in names) is not only]
+        for test in left_out:
+            gone |= set(range(test.first, test.last + 1))
+        if len(left_out) == body.statements and left_out:
+            lines[left_out[-1].first - 1] = f"{' ' * left_out[-1].column}pass\n"
+            gone.discard(left_out[-1].first)
     return "".join(line for number, line in enumerate(lines, start=1) if number not in gone)
 
 
-def _bodies(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], str]]:
-    """Of the module and of its classes, with what stands before the names of their functions."""
-    yield tree.body, ""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield node.body, f"{node.name}."
+@dataclass(frozen=True, slots=True)
+class _TestPlace:
+    name: str
+    first: int
+    last: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """Of a module or of a class."""
+
+    statements: int
+    tests: tuple[_TestPlace, ...]
+
+
+@lru_cache(maxsize=32)
+def _tests_in(text: str) -> tuple[_Body, ...]:
+    """Where the tests of a file stand. The same long file is asked for with each task that is made of it."""
+    tree = ast.parse(text)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    found: list[_Body] = []
+    for body, owner in [(tree.body, ""), *((node.body, f"{node.name}.") for node in classes)]:
+        tests = [
+            node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+        ]
+        places = (
+            _TestPlace(
+                f"{owner}{node.name}",
+                min([node.lineno, *(each.lineno for each in node.decorator_list)]),
+                node.end_lineno or node.lineno,
+                node.col_offset,
+            )
+            for node in tests
+        )
+        found.append(_Body(len(body), tuple(places)))
+    return tuple(found)
+
+
+def is_source(path: str) -> bool:
+    """Whether a path is of the files of a repository: caches, history and what was built of it are not."""
+    return not _SEEN_NOWHERE.search(path)
 
 
 def read_tree(source: Path, *, commit: str = "") -> Tree:
@@ -243,7 +278,7 @@ def _members(tar: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
         name = str(PurePosixPath(member.name))
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise InputError(f"{path} holds {member.name!r}, which leads out of it; nothing of it is read")
-        if member.isfile() and member.size <= LARGEST_FILE and not _SEEN_NOWHERE.search(name):
+        if member.isfile() and member.size <= LARGEST_FILE and is_source(name):
             if (total := total + member.size) > LARGEST_TREE:
                 raise InputError(f"{path} holds more than {LARGEST_TREE >> 20} MB of source files; name a part of it")
             file = tar.extractfile(member)
@@ -266,5 +301,5 @@ def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
 def _found(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not _SEEN_NOWHERE.search(name) and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST_FILE:
+        if is_source(name) and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST_FILE:
             yield name, path.read_bytes()

@@ -16,7 +16,7 @@ from journeyman.core.errors import InputError, JourneymanError, TraceError
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.jsonl import check
-from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, SeveralRecords
+from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, Row, SeveralRecords
 
 _log = logging.getLogger(__name__)
 OWN = "journeyman"
@@ -212,15 +212,16 @@ class _FileReader:
     def _several(
         self, format: Format, several: SeveralRecords, records: Iterable[JsonRecord | Problem]
     ) -> Iterator[RecordedTrace | Problem]:
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         where = str(self._path)
         for one in records:
             if isinstance(one, Problem):
                 yield one
             elif isinstance(one.value, dict) and several.begins(one.value):
+                head = several.carried(rows) if rows else None
                 if rows:
                     yield from self._read(format, several.joined([*rows]), where)
-                rows, where = [one.value], one.where
+                rows, where = [*([] if head is None else [head]), one.value], one.where
             elif isinstance(one.value, dict) and several.belongs(one.value):
                 rows.append(one.value)
             else:
@@ -254,11 +255,13 @@ class _FileReader:
 
     def _one(self, format: Format, one: JsonRecord) -> Iterator[RecordedTrace | Problem]:
         try:
-            strange = self._format is not None and not _says(format, format.recognises, one.value, named=True)
+            strange = not isinstance(one.value, dict) or (
+                self._format is not None and not _says(format, format.recognises, one.value, named=True)
+            )
         except TraceError as error:
             yield Problem(one.where, str(error))
             return
-        if strange or not isinstance(one.value, dict):
+        if strange:
             yield Problem(one.where, f"is no record of the format {format.name}")
         else:
             yield from self._read(format, one.value, one.where)
@@ -288,6 +291,12 @@ class _FileReader:
             id = f"{trace.id}-{own}" if trace.id else own
             trace = replace(trace, id=id, task_id=trace.task_id or id)
         return replace(found, trace=trace, name=called, where=where, format=name)
+
+
+def complete(found: RecordedTrace, format: Format, where: str) -> RecordedTrace:
+    """What was read of a format whose ids are unique in the world, with the format's name and where it stands."""
+    trace = replace(found.trace, source=format.name)
+    return replace(found, trace=trace, name=trace.id, where=where, format=format.name)
 
 
 def _starts(several: SeveralRecords, first: JsonRecord) -> bool:

@@ -75,6 +75,8 @@ class Format:
     are of the format."""
     unique: bool = False
     """Whether the ids that it writes are unique in the world."""
+    repeats: bool = False
+    """Whether files copy what others of them hold: of two traces with one id, the one that tells no more is a copy."""
     several: "SeveralRecords | None" = None
     """How records of a file that are one trace together become one record."""
     whole: "WholeFile | None" = None
@@ -95,6 +97,8 @@ class SeveralRecords:
     """What is said of a record that neither begins nor goes on."""
     joined: Callable[[list[Row]], Row]
     """The one record, as `read` takes it, that they are together."""
+    carried: Callable[[Sequence[Row]], Row | None] = lambda _: None
+    """A record to put in front of those that come next: what they do not say themselves, such as whose session it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""What is carried into the sandbox of a foreign agent. Standard library only."""

@@ -1,0 +1,150 @@
+"""`journeyman evaluate agent`: agents that work in repositories, by running what they leave."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli.console import Screen, named_columns, say, table, write
+from journeyman.cli.options import options, provided
+from journeyman.cli.shared import emit, json_option, options_named, report_lines, resume_option, settled
+from journeyman.core.errors import InputError
+from journeyman.core.format import counted
+from journeyman.experiments.repository_agents import (
+    KIND,
+    AgentReport,
+    AgentsConfig,
+    EvaluationStopped,
+    RepositoryBench,
+    RepositoryEvaluation,
+    begun,
+    reopened,
+)
+from journeyman.stores import open_store
+
+if TYPE_CHECKING:
+    from journeyman.experiments.run import Run
+
+
+@click.command("agent")
+@options(
+    AgentsConfig,
+    only=(
+        *("tasks", "agent", "against", "attempts_per_task", "split", "category", "most"),
+        *("generator_model", "playbook", "rounds", "base_url", "agent_package", "timeout", "max_cost", "rewards"),
+        *("environments", "sandbox", "jobs", "plugin", "embedder"),
+        *("alpha", "min_gain", "min_tasks", "min_clusters", "guardrails"),
+    ),
+    helps={
+        "attempts_per_task": "Attempts at each task, on each side.",
+        "generator_model": "The model of the agent journeyman, and {model} of a command.",
+        "base_url": "Where models answer; for a command its only server, such as `journeyman serve`.",
+        "embedder": "What chooses among the playbook's bullets: hashing, or sentence (an extra).",
+    },
+)
+@resume_option
+@json_option
+def command(as_json: bool, resume: str | None, **given: Any) -> int:
+    """Measure an agent on tasks of repositories: what it leaves is run.
+
+    Both agents attempt every task in a sandbox, with the files of its repository and its environment; the tests that decide
+    they never see. An agent is journeyman (with --model, and a --playbook), the name of a model, any command, or for
+    calibration reference, which leaves what is right, and nothing. A command begins in the repository without a network; its
+    model answers at OPENAI_BASE_URL. In it, {workspace} is the folder, {task} what is asked, {task_file} a file of that. Exit
+    code 0: it passed, 1: it did not, or the money was spent, 2: something could not be used.
+
+    \b
+    Examples:
+      journeyman evaluate agent --tasks tasks.jsonl --agent reference
+      journeyman evaluate agent --tasks tasks.jsonl --agent openai:gpt-5-mini --against openai:gpt-5-nano --max-cost 2
+      journeyman evaluate agent --tasks tasks.jsonl --agent journeyman --model embedded --playbook mine.json --against embedded
+      journeyman evaluate agent --tasks tasks.jsonl --agent 'cmd:mini -y --exit-immediately -m openai/gpt-5-mini -t {task}' \\
+          --agent-package mini-swe-agent --base-url http://127.0.0.1:8080/v1
+      journeyman evaluate agent --resume
+    """
+    with options_named():
+        found = evaluate(provided(given), resume=resume, quiet=as_json)
+    emit(found, as_json=as_json)
+    return 0 if found["passed"] else 1
+
+
+def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Evaluate, or go on; the object that `--json` prints. The table goes to stdout, words to stderr."""
+    if resume is not None and (strange := sorted(set(given) - {"max_cost"})):
+        raise InputError(
+            f"--resume goes on under the settings of its run; of the other options only --max-cost may be given, and not "
+            f"--{strange[0].replace('_', '-')}"
+        )
+    config = settled(AgentsConfig, given)
+    with open_store(config.store) as store:
+        if resume is None:
+            bench = RepositoryBench(config, store, said=say)
+            run = begun(config, store)
+        else:
+            config, run = reopened(store, resume, config)
+            bench = RepositoryBench(config, store, said=say)
+        report = _run(bench, run, quiet=quiet)
+    if report is None:
+        return {"run": run.id, "passed": False, "finished": False, "reason": "the money was spent"}
+    if not quiet:
+        _show(report)
+    return {"run": run.id, "finished": True, **report.json()}
+
+
+def _run(bench: RepositoryBench, run: "Run", *, quiet: bool) -> AgentReport | None:
+    """The report; `None` where the money was spent before."""
+    config, again = bench.config, f"go on with: journeyman {KIND} --resume {run.id}"
+    with Screen("attempts", quiet=quiet) as screen, run.tracked():
+        screen.say(f"run {run.id}: {counted(len(bench.own), 'task')}, {config.agent} against {config.against}")
+        evaluation = RepositoryEvaluation(
+            bench=bench, run=run, done=lambda done, of: screen.evaluated(done, of, "attempts at tasks")
+        )
+        try:
+            report = asyncio.run(evaluation.evaluate())
+        except EvaluationStopped as stopped:
+            run.end({"reason": str(stopped)}, finished=False)
+            say(f"stopped: {stopped}", f"{again} --max-cost <more, or inf>")
+            return None
+        except KeyboardInterrupt:
+            say(f"interrupted; {again}")
+            raise
+        run.end({"reason": report.reason, "passed": report.passed})
+    return report
+
+
+def _show(report: AgentReport) -> None:
+    """By category, and the gate's word on all of it."""
+    rows = [
+        (
+            each["category"],
+            str(each["tasks"]),
+            str(each["clusters"] or "-"),
+            _share(each["baseline"]),
+            _share(each["candidate"]),
+            "-" if each["gain"] is None else f"{each['gain']:+.3f}",
+            "-" if each["low"] is None else f"{each['low']:+.3f} to {each['high']:+.3f}",
+            str(each["unknown"]),
+            _cost(each["cost"]["candidate"]),
+        )
+        for each in report.categories
+    ]
+    names = ("category", "tasks", "clusters", "baseline", "candidate", "gain", "95 % interval", "unknown", "cost")
+    table(named_columns(*names), rows)
+    if report.development:
+        _show_development(report.development)
+    write(*report_lines(report.report))
+
+
+def _show_development(found: Mapping[str, Any]) -> None:
+    parts = list(dict.fromkeys(name for side in found.values() for name in side))
+    rows = [(name, *(_share(found[side].get(name, {}).get("mean")) for side in ("baseline", "candidate"))) for name in parts]
+    table(named_columns("development", "baseline", "candidate"), rows)
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _cost(value: float | None) -> str:
+    return "unknown" if value is None else f"${value:.4f}"

@@ -1,0 +1,555 @@
+"""Two agents on tasks of repositories: who they are by name, what they did, and the gate's word on it."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from journeyman import models
+from journeyman.agents.answer import nothing
+from journeyman.agents.attempt import Agent, Attempt
+from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked, label
+from journeyman.agents.replay import CallBudget, within
+from journeyman.agents.repository import SUBMIT, Prepared, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
+from journeyman.core.candidate import BASE, Candidate
+from journeyman.core.errors import InputError, JourneymanError
+from journeyman.core.evaluation import Evaluation
+from journeyman.core.gate import interval_of
+from journeyman.core.playbook import Playbook
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import Trace, average, total
+from journeyman.experiments import wiring
+from journeyman.experiments.agents import adapter_trained_on, candidate_of, see_answers
+from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.experiments.run import Run
+from journeyman.experiments.settings import AttemptSettings, GateSettings, ModelSettings, PlaceSettings
+from journeyman.experiments.task_generation.generate import FOLDER, workplaces
+from journeyman.io.config import BudgetSettings, Count, Names, config, option
+from journeyman.io.files import sha256
+from journeyman.models import embedders
+from journeyman.optimizers.playbook.retrieval import chooser
+from journeyman.rewards.development import DevelopmentReward, DevelopmentWork, WorkCheckResult
+from journeyman.sandbox import environments
+from journeyman.sandbox.base import Interpreter
+from journeyman.stores import RunRecord, RunState, Store
+from journeyman.tasks import repository
+from journeyman.tasks.repository import RepositoryTask
+from journeyman.tracing.redaction import Redactor
+
+KIND = "evaluate agent"
+"""What its runs are called in the store."""
+REFERENCE, NOTHING, OWN, COMMAND = "reference", "nothing", "journeyman", "cmd:"
+"""Names of agents beside those of models: what is known to be right, the empty hand, Journeyman's own, and any command."""
+_OVER = "--max-cost"
+"""What a refusal for want of money speaks of."""
+
+
+class EvaluationStopped(JourneymanError):
+    """It was not come to an end, and can be gone on with."""
+
+
+@config
+class AgentsConfig(AttemptSettings, ModelSettings, GateSettings, BudgetSettings, PlaceSettings):
+    """Everything that an evaluation of agents on tasks of repositories can be told."""
+
+    tasks: Annotated[str, option(metavar="FILE")] = ""
+    """The tasks, as `journeyman tasks generate` writes them."""
+    agent: Annotated[str, option(metavar="AGENT")] = ""
+    """Who is examined: journeyman, the name of a model, cmd:"COMMAND {workspace}", reference or nothing."""
+    against: Annotated[str, option(metavar="AGENT|RUN")] = NOTHING
+    """Whom it must beat, likewise; or an earlier run of this command, whose attempts are not made again."""
+    split: Literal["all", "held_out"] = "all"
+    """Which of the tasks. Those that an agent was trained on are left out of either."""
+    category: Annotated[Names, option(metavar="NAME")] = ()
+    """Only tasks of this category."""
+    most: Annotated[Count | None, option("--num-examples", metavar="N")] = None
+    """Tasks at most, the first of the file."""
+    playbook: Annotated[str, option(metavar="FILE")] = ""
+    """Of the agent journeyman: what its prompts hold."""
+    rounds: Count = 30
+    """Replies of a model in one attempt, at most."""
+    timeout: Annotated[float, Field(gt=0), option(metavar="SECONDS")] = 1800.0
+    """Of one attempt by a command."""
+    agent_package: Annotated[Names, option("--agent-package", metavar="PACKAGE")] = ()
+    """What a command needs, as pip takes it: installed into an environment of its own."""
+    plugin: Annotated[Names, option(metavar="MODULE")] = ()
+    """Of pytest, that the tests need."""
+    environments: Annotated[str, option(metavar="DIR")] = str(FOLDER)
+    """Where the environments and the files of the repositories are kept."""
+    sandbox: str = "auto"
+    """What agents and tests run in."""
+    jobs: Count = 2
+    """Runs in sandboxes at once."""
+    rewards: Literal["none", "development"] = "none"
+    """What else is told of the attempts: development measures what was written, and how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """An agent that takes part."""
+
+    name: str
+    """Its id in the store, which holds no secret."""
+    make: Callable[[], Agent]
+    settings: tuple[object, ...] = ()
+    """What it is, for a look to be known again."""
+    deterministic: bool = False
+    learned: Candidate | None = None
+    trained_on: frozenset[str] = frozenset()
+    close: Callable[[], Any] | None = None
+
+
+class RepositoryBench:
+    """What an evaluation works with: the tasks, their workshop, and the agents by name."""
+
+    def __init__(self, config: AgentsConfig, store: Store, *, said: Callable[[str], None] = lambda _: None) -> None:
+        """
+        Raises:
+            InputError: The file holds no task that is asked for.
+        """
+        self.config, self.store = config, store
+        self.own = _chosen(config)
+        self.budget = CallBudget(max_cost=config.max_cost)
+        folder = Path(config.environments)
+        self._agents_python = _agents_python(config, folder, said)
+        shown = beside(self._agents_python)
+
+        self.workshop = RepositoryWorkshop(
+            self.own, *workplaces(folder, config.sandbox, shown), jobs=config.jobs, plugins=config.plugin
+        )
+        self._limits = WorkLimits(rounds=config.rounds, wall_seconds=config.timeout)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """As an evaluator takes them, in clusters that can be told apart."""
+        return repository.clustered(self.own, self.config.min_clusters)
+
+    def contestant(self, name: str) -> Contestant:
+        """An agent by its name.
+
+        Raises:
+            InputError: There is none of that name, or it lacks something.
+            ModelError: Its model cannot be used.
+        """
+        if name in (REFERENCE, NOTHING):
+            return self._prepared(name)
+        if name.startswith(COMMAND):
+            return self._command(checked(name.removeprefix(COMMAND)))
+        if (run := self.store.run(name)) is not None:
+            return self._of_run(run)
+        own = name == OWN
+        if own and not self.config.generator_model:
+            raise InputError(f"{OWN} needs a model to work with: --model, or generator_model in [models] of journeyman.toml")
+        return self._with_model(self.config.generator_model if own else name, self.config.playbook if own else "")
+
+    def _prepared(self, name: str) -> Contestant:
+        def changes(task: RepositoryTask) -> Mapping[str, str | None]:
+            return task.reference if name == REFERENCE else {}
+
+        agent = Prepared(workshop=self.workshop, changes=changes, candidate_id=name)
+        return Contestant(name=name, make=lambda: agent, deterministic=True)
+
+    def _command(self, command: str) -> Contestant:
+        if Redactor(()).text(command) != command:
+            raise InputError(
+                f"the command {label(command)} holds what looks like a secret, and it is kept with the run; "
+                "agents need no key of their own: calls of their models get it from OPENAI_API_KEY here"
+            )
+        url = self.config.base_url or os.environ.get("OPENAI_BASE_URL", "")
+        if not url:
+            raise InputError(
+                "a command needs the one server that its models answer at: --base-url, such as http://127.0.0.1:8080/v1 of "
+                "`journeyman serve`"
+            )
+        key = os.environ.get(self.config.key_env or models.KEY, "").strip()
+        packages = self._agents_python.prefix if self._agents_python else ""
+        told = [command, self.config.generator_model, url, Path(packages).name]
+        name = f"cmd:{label(command)}-{hashlib.sha256(repr(told).encode()).hexdigest()[:8]}"
+        agent = CommandAgent(
+            workshop=self.workshop,
+            command=command,
+            upstream=AgentUpstream(base_url=url.rstrip("/"), key=key),
+            model=self.config.generator_model,
+            environment=self._agents_python,
+            candidate_id=name,
+            limits=self._limits,
+            budget=self.budget,
+        )
+        return Contestant(name=name, make=lambda: agent, settings=tuple(told))
+
+    def _with_model(self, name: str, playbook: str) -> Contestant:
+        config = self.config
+        wiring.check(name, base_url=config.base_url, key_env=config.key_env)
+        model = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
+        if config.max_cost is not None:
+            model = within(model, self.budget)
+        learned = Playbook.load(playbook) if playbook else Playbook()
+        candidate = candidate_of(learned)
+        choose = chooser(learned, embedders.load(config.embedder)) if candidate else nothing
+        agent = RepositoryAgent(
+            model=model,
+            workshop=self.workshop,
+            candidate_id=candidate.id if candidate else BASE,
+            limits=self._limits,
+            choose=choose,
+        )
+        return Contestant(
+            name=candidate.id if candidate else f"{BASE}@{model.name}",
+            make=lambda: agent,
+            settings=(model.name, config.rounds),
+            deterministic=model.deterministic,
+            learned=candidate,
+            trained_on=learned.trained_on | adapter_trained_on(name),
+            close=model.close,
+        )
+
+    def _of_run(self, run: RunRecord) -> Contestant:
+        """An agent as it did in an earlier run.
+
+        Raises:
+            InputError: That run was another command's, or attempted other tasks.
+        """
+        if run.kind != KIND:
+            raise InputError(f"the run {run.id} was of `journeyman {run.kind}`; --against takes a run of `journeyman {KIND}`")
+        known = Known.of(self.store, run.id, "candidate", self.workshop)
+        if missing := [task.id for task in self.own if task.id not in known.traces]:
+            raise InputError(
+                f"the run {run.id} has no attempt at {len(missing)} of these {len(self.own)} tasks; name one that attempted all"
+            )
+        last = next(iter(known.traces.values()))[0]
+        agent = Repeated(known=known, fresh=None, candidate_id=last.candidate_id)
+        return Contestant(name=f"{run.id}", make=lambda: agent, settings=(run.id,), deterministic=True)
+
+
+def _chosen(config: AgentsConfig) -> tuple[RepositoryTask, ...]:
+    if not config.tasks or not config.agent:
+        raise InputError("--tasks FILE names the tasks, and --agent who is to do them; both are needed")
+    found = [task for task in repository.read(Path(config.tasks)) if not config.category or task.category in config.category]
+    if config.split == "held_out":
+        found = [task for task in found if task.split is Split.HELD_OUT]
+    if not found:
+        asked = " ".join([*(f"--category {each}" for each in config.category), f"--split {config.split}"])
+        raise InputError(f"{config.tasks} holds no task for {asked}")
+    return tuple(found[: config.most])
+
+
+def _agents_python(config: AgentsConfig, folder: Path, said: Callable[[str], None]) -> Interpreter | None:
+    """The Python of a command's own packages, made where it is not there yet."""
+    if not config.agent_package:
+        return None
+    if not (config.agent.startswith(COMMAND) or config.against.startswith(COMMAND)):
+        raise InputError('--agent-package is for agents that are commands, as in cmd:"my_agent {workspace}"')
+    needs = environments.Needs(name="agent", version="0", requirements=tuple(config.agent_package))
+    return environments.build(folder, needs, said=said).interpreter
+
+
+# Attempts that were made before.
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a run attempted, by the ids of tasks. Each attempt is given once."""
+
+    traces: dict[str, list[Trace]]
+
+    @classmethod
+    def of(cls, store: Store, run_id: str, side: str, workshop: RepositoryWorkshop) -> "Known":
+        """Of one side of a run; the verdicts that were reached are told to the workshop, which does not reach them anew."""
+        found: dict[str, list[Trace]] = {}
+        ids = {task.id: task for task in workshop.tasks}
+        for record in store.attempts(run_id=run_id):
+            if f"/evaluation/{side}/" not in record.id or record.trace.error is not None or record.trace.task_id not in ids:
+                continue
+            found.setdefault(record.trace.task_id, []).append(record.trace)
+            if record.score.total is not None:
+                own = ids[record.trace.task_id]
+                workshop.known[own.id, workshop.examined(own, record.trace).digest] = record.score.rewards[0]
+        return cls(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """An agent, but for attempts that are known: those are taken as they were. Implements `attempt.Agent`."""
+
+    known: Known
+    fresh: Agent | None
+    candidate_id: str
+
+    async def run(self, task: Task) -> Any:
+        """Its steps."""
+        traces = self.known.traces.get(task.id, [])
+        if self.fresh is None:
+            # Of an earlier run there are as many attempts as it made, and more are asked for in turn.
+            traces.append(traces[0])
+        if traces:
+            for step in traces.pop(0).steps:
+                yield step
+            return
+        assert self.fresh is not None
+        async for step in self.fresh.run(task):
+            yield step
+
+
+# What was found.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentReport:
+    """An evaluation, what it is by category, and what was measured of the work besides."""
+
+    report: EvaluationReport
+    categories: tuple[Mapping[str, Any], ...] = ()
+    development: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        return self.report.passed
+
+    @property
+    def reason(self) -> str:
+        return self.report.reason
+
+    def json(self) -> dict[str, Any]:
+        """The JSON of the evaluation, and below "categories" the same by category."""
+        more = {"development": dict(self.development)} if self.development else {}
+        return {**self.report.json(), "categories": [dict(each) for each in self.categories], **more}
+
+    def record(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {**self.report.record(), **{k: v for k, v in self.json().items() if k in ("categories", "development")}}
+
+    @classmethod
+    def restored(cls, record: Mapping[str, Any]) -> "AgentReport":
+        """The report that `record` made, but for its attempts."""
+        return cls(
+            report=EvaluationReport.restored(record),
+            categories=tuple(record.get("categories", ())),
+            development=record.get("development", {}),
+        )
+
+
+def by_category(report: EvaluationReport, categories: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    """What an evaluation is in each category of its tasks, with the interval of one look.
+
+    Args:
+        categories: By task.
+    """
+    pairs = report.evaluation.pairs
+    attempted = {attempt.task.id for attempt in (*report.baseline_attempts, *report.candidate_attempts)}
+    wanted = Counter(categories[id] for id in attempted)
+    return tuple(
+        {
+            "category": category,
+            "unknown": wanted[category] - sum(categories[pair.task_id] == category for pair in pairs),
+            **_of_part(replace(report.evaluation, pairs=tuple(p for p in pairs if categories[p.task_id] == category))),
+            "cost": {
+                side: total(attempt.trace.cost for attempt in attempts if categories[attempt.task.id] == category)
+                for side, attempts in (("baseline", report.baseline_attempts), ("candidate", report.candidate_attempts))
+            },
+        }
+        for category in sorted(wanted)
+    )
+
+
+def _of_part(part: Evaluation) -> dict[str, Any]:
+    low, high = interval_of(part) if part.pairs else (None, None)
+    found = {"tasks": part.tasks, "baseline": part.baseline, "candidate": part.candidate, "gain": part.gain}
+    return {**found, "low": low, "high": high, "clusters": len(set(part.clusters)) or None}
+
+
+def development_of(workshop: RepositoryWorkshop, attempts: Iterable[Attempt]) -> dict[str, Any]:
+    """What the attempts that ended are worth as development work: the mean of the whole and of each component.
+
+    Raises:
+        MissingExtra: What measures code is not installed.
+    """
+    values: dict[str, list[float | None]] = {}
+    for attempt in attempts:
+        if attempt.trace.error is not None:
+            continue
+        work = development_work(workshop, attempt)
+        found = DevelopmentReward(find=lambda _, work=work: work).compute(attempt.trace)  # type: ignore[misc]
+        values.setdefault("development", []).append(found.score)
+        for name, part in found.details.get("components", {}).items():
+            values.setdefault(name, []).append(part["score"])
+    return {
+        name: {"mean": average([each for each in known if each is not None]), "unknown": known.count(None)}
+        for name, known in values.items()
+    }
+
+
+def development_work(workshop: RepositoryWorkshop, attempt: Attempt) -> DevelopmentWork:
+    """An attempt as the development rewards see it. Its verdict stands for the checks."""
+    own = workshop.of(attempt.task)
+    start = own.start(workshop.tree(own))
+    left = start.changed(left_in(attempt.trace))
+    tests = len(own.checks.fail_to_pass) + len(own.checks.pass_to_pass)
+    passed = attempt.score.total
+    check = WorkCheckResult(
+        name="tests of the task",
+        passed=None if passed is None else passed == 1.0,
+        tests=max(1, tests),
+        evidence=attempt.score.evidence,
+    )
+    # That it left what it left is no decision of its own.
+    trace = replace(attempt.trace, steps=tuple(step for step in attempt.trace.steps if getattr(step, "tool", "") != SUBMIT))
+    texts = [{path: tree.text(path) for path in tree.files if path.endswith(".py")} for tree in (start, left)]
+    return DevelopmentWork(trace=trace, before=texts[0], after=texts[1], checks=(check,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryEvaluation:
+    """Lets two agents attempt the tasks, asks the gate, and keeps all of it with a run."""
+
+    bench: RepositoryBench
+    run: Run
+    done: Callable[[int, int], None] = lambda _, __: None
+    """Told after each attempt how many are done, and of how many."""
+
+    async def evaluate(self) -> AgentReport:
+        """
+        Raises:
+            EvaluationStopped: The money was spent. What was attempted is kept, and the run can be gone on with.
+            InputError: An agent cannot be had.
+            ModelRefused: A model said no for good to every attempt.
+            SandboxError: A sandbox cannot run.
+        """
+        bench, config = self.bench, self.bench.config
+        new, old = bench.contestant(config.agent), bench.contestant(config.against)
+        subject = Subject(
+            candidate=new.name,
+            baseline=old.name,
+            tasks=bench.tasks,
+            settings=self._settings(new, old),
+            deterministic=new.deterministic and old.deterministic,
+            trained_on=new.trained_on | old.trained_on,
+            learned=new.learned,
+        )
+
+        async def measure(look: Look) -> AgentReport:
+            return await self._measured(new, old, look)
+
+        # A run that is gone on with looks at what it has not seen yet: that is the same look.
+        evaluator = HeldOutEvaluator(store=self.run.store, clock=self.run.clock, nonce=lambda: self.run.id)
+        try:
+            await bench.workshop.start()
+            return await evaluator.evaluate(
+                subject,
+                measure,
+                id=self.run.id,
+                records=lambda found: [(old.name, found)],
+                attempts=lambda found: self.run.records((*found.report.baseline_attempts, *found.report.candidate_attempts)),
+                restore=AgentReport.restored,
+            )
+        finally:
+            await bench.workshop.close()
+            for each in (new, old):
+                if each.close is not None:
+                    await each.close()
+
+    def _settings(self, new: Contestant, old: Contestant) -> dict[str, object]:
+        config = self.bench.config
+        return {
+            "agents": [[each.name, *each.settings] for each in (new, old)],
+            "gate": repr(config.gate),
+            "trials": config.attempts_per_task,
+            "timeout": config.timeout,
+            "verifier": "repository",
+        }
+
+    async def _measured(self, new: Contestant, old: Contestant, look: Look) -> AgentReport:
+        config, finished = self.bench.config, [0]
+
+        def done(attempt: Attempt) -> None:
+            finished[0] += 1
+            if attempt.trace.error is None:
+                # As soon as it is there: a run that is killed loses what is under way, and nothing else.
+                self.run.keep([attempt])
+            self.done(finished[0], 2 * config.attempts_per_task * len(look.tasks))
+
+        report = await evaluate_agents(
+            self._repeated(new, "candidate"),
+            self._repeated(old, "baseline"),
+            look.tasks,
+            self.bench.workshop,
+            gate=config.gate,
+            config=EvaluateConfig(
+                attempts_per_task=config.attempts_per_task,
+                looks=look.before,
+                contaminated=look.contaminated,
+                prefix=f"{self.run.id}/evaluation",
+                clock=self.run.clock,
+                done=done,
+            ),
+        )
+        attempts = (*report.baseline_attempts, *report.candidate_attempts)
+        if spent := next((each.trace.error for each in attempts if _OVER in (each.trace.error or "")), None):
+            ended = sum(each.trace.error is None for each in attempts)
+            raise EvaluationStopped(f"{ended} of {len(attempts)} attempts were made: {spent}")
+        see_answers(report)
+        categories = {task.id: task.category for task in self.bench.own}
+        return AgentReport(report=report, categories=by_category(report, categories), development=self._development(report))
+
+    def _repeated(self, contestant: Contestant, side: str) -> Agent:
+        agent = contestant.make()
+        known = Known.of(self.run.store, self.run.id, side, self.bench.workshop)
+        return Repeated(known=known, fresh=agent, candidate_id=agent.candidate_id) if known.traces else agent
+
+    def _development(self, report: EvaluationReport) -> dict[str, Any]:
+        if self.bench.config.rewards == "none":
+            return {}
+        sides = {"baseline": report.baseline_attempts, "candidate": report.candidate_attempts}
+        return {side: development_of(self.bench.workshop, attempts) for side, attempts in sides.items()}
+
+
+# Its run in the store: begun, and gone on with.
+
+
+def begun(config: AgentsConfig, store: Store) -> Run:
+    """A run of its own."""
+    told = {name: value for name, value in asdict(config).items() if name not in _OF_THE_PLACE}
+    return Run.new("agents", kind=KIND, config={**told, "tasks_digest": _digest(config)}, store=store)
+
+
+def reopened(store: Store, run_id: str, place: AgentsConfig) -> tuple[AgentsConfig, Run]:
+    """A run that is not over, and what it was told.
+
+    Args:
+        run_id: Empty for the one that began last.
+        place: What says where things are kept, and what may be spent from now on.
+
+    Raises:
+        InputError: There is none, or the tasks are not what they were.
+    """
+    over = (RunState.FINISHED, RunState.FAILED)
+    found = next((run for run in store.runs(KIND, newest_first=True) if run_id in ("", run.id) and run.state not in over), None)
+    if found is None:
+        raise InputError(
+            f"there is no unfinished run {run_id}".rstrip() + f" of `journeyman {KIND}`; begin one without --resume"
+        )
+    told = {name: value for name, value in found.config.items() if name != "tasks_digest"}
+    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    kept |= {name: getattr(place, name) for name in _OF_THE_PLACE}
+    if place.max_cost is not None:
+        kept["max_cost"] = place.max_cost
+    config = AgentsConfig(**kept)
+    if _digest(config) != found.config["tasks_digest"]:
+        raise InputError(
+            f"{config.tasks} is not what it was when the run {found.id} began; bring it back, or begin another run"
+        )
+    return config, Run(id=found.id, kind=KIND, config=found.config, store=store)
+
+
+_OF_THE_PLACE = ("project", "store")
+
+
+def _digest(config: AgentsConfig) -> str:
+    """Of the file of tasks: a run goes on with the same ones."""
+    path = Path(config.tasks)
+    return sha256(path) if path.is_file() else ""

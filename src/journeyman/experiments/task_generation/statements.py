@@ -1,0 +1,74 @@
+"""What is asked, in the words of a user: a model is told what was changed, and may tell of it only what is seen."""
+
+import difflib
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from journeyman.agents.replay import CallBudget, within
+from journeyman.core.errors import InputError, ModelError
+from journeyman.experiments import wiring
+from journeyman.experiments.task_generation.generate import FOLDER, kept_tree
+from journeyman.experiments.task_generation.validate import leaks
+from journeyman.models.base import Model, ModelRequest, PromptMessage
+from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository.tree import Tree
+
+SHORTEST, LONGEST = 40, 2000
+"""Characters of a statement."""
+_LONGEST_CHANGE = 6000
+_SYSTEM = """You write the issue that a user of a Python package would file. You are told what is to be done, and the change.
+Say what is wanted, or what goes wrong and what is expected instead, by names that users of the package know and by an example.
+Never name a file, a line or what is to be changed, and quote nothing of the change. Answer with the text of the issue alone."""
+
+
+@dataclass(slots=True)
+class Teller:
+    """Puts tasks into other words. Where those tell too much, or there are none, the plain ones stay."""
+
+    model: Model
+    folder: Path = FOLDER
+    """Where the files of repositories are kept."""
+    became: Counter[str] = field(default_factory=Counter)
+    """How many were told in a user's words, told too much, or got no answer."""
+    budget: CallBudget = field(default_factory=CallBudget)
+
+    @classmethod
+    def opened(cls, name: str, *, base_url: str = "", max_cost: float | None = None) -> "Teller":
+        """
+        Raises:
+            ModelError: There is no such model, or it lacks a key.
+            InputError: Its price is not known, and costs are limited.
+        """
+        wiring.check(name, base_url=base_url)
+        if max_cost is not None and wiring.price(name, base_url=base_url) is None:
+            raise InputError(f"a limit on cost cannot be kept: {name} has no known price; leave out --max-cost")
+        budget = CallBudget(max_cost=max_cost)
+        return cls(within(wiring.connect(name, base_url=base_url), budget), budget=budget)
+
+    async def told(self, task: RepositoryTask) -> RepositoryTask:
+        """The task in a user's words. The tests that decide are the same."""
+        tree = kept_tree(task.tree, self.folder)
+        asked = f"# Package\n{task.repository}\n\n# To be done\n{task.statement}\n\n# The change\n{_change(task, tree)}"
+        messages = (PromptMessage("system", _SYSTEM), PromptMessage("user", asked))
+        try:
+            reply = await self.model.complete(ModelRequest(messages=messages, max_tokens=500, temperature=0.0, task_id=task.id))
+        except ModelError:
+            self.became["no answer"] += 1
+            return task
+        other = replace(task, statement=reply.text.strip(), made_by=f"{task.made_by}, told by {self.model.name}")
+        if not SHORTEST <= len(other.statement) <= LONGEST or any(leaks(other, tree)):
+            self.became["told too much or nothing"] += 1
+            return task
+        self.became["told"] += 1
+        return other
+
+
+def _change(task: RepositoryTask, tree: Tree) -> str:
+    given, right = task.start(tree), task.right(tree)
+    found: list[str] = []
+    for path in task.reference:
+        before = given.text(path) if path in given.files else ""
+        after = right.text(path) if path in right.files else ""
+        found += difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path)
+    return "".join(found)[:_LONGEST_CHANGE]

@@ -1,0 +1,100 @@
+"""Tasks of the small package, and an environment for them that is made without a network."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from journeyman import sandbox
+from journeyman.agents.repository import RepositoryWorkshop
+from journeyman.experiments.task_generation.generate import kept_tree
+from journeyman.sandbox import environments
+from journeyman.sandbox.base import Sandbox
+from journeyman.tasks import repository
+from journeyman.tasks.repository import Category, Checks, RepositoryTask
+from journeyman.tasks.repository.tree import Tree, read_tree
+from tests.support import wheels
+from tests.support.repositories import package
+
+RATES, LABELS = "tests/test_rates.py", "tests/test_labels.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    path: str
+    right: str
+    wrong: str
+    function: str
+    fails: tuple[str, ...]
+    passes: tuple[str, ...]
+
+
+BUGS = (
+    Bug(
+        "parcels/rates.py", "ZONES.get(country.upper(), 4)", "ZONES.get(country, 4)", "zone",
+        (f"{RATES}::test_zone_of_a_country",), (f"{RATES}::test_zone_that_is_not_known", f"{RATES}::test_price_by_zone"),
+    ),
+    Bug(
+        "parcels/rates.py", "total = total * 2", "total = total * 3", "price",
+        (f"{RATES}::test_express_costs_twice_as_much",), (f"{RATES}::test_price_by_weight",),
+    ),
+    Bug(
+        "parcels/rates.py", "if best is None or cost < best[0]", "if best is None or cost <= best[0]", "cheapest",
+        (f"{RATES}::test_the_cheapest_of_some",), (f"{RATES}::test_price_by_zone",),
+    ),
+    Bug(
+        "parcels/labels.py", 'lines.append("FRAGILE")', 'lines.append("fragile")', "label",
+        (f"{LABELS}::test_what_breaks_is_said_on_the_label",), (f"{LABELS}::test_a_label",),
+    ),
+)  # fmt: skip
+
+
+def environment(folder: Path) -> str:
+    """An environment with pytest in a folder of environments; its digest. Made without a network."""
+    with pytest.MonkeyPatch.context() as patch:
+        wheels.without_network(patch, folder / "wheels")
+        return environments.build(folder, environments.Needs(name="parcels", version="1.2.0", requirements=())).digest
+
+
+def kept_package(folder: Path, environments_folder: Path) -> Tree:
+    """The package, and where tasks find its files."""
+    tree = read_tree(package(folder))
+    tree.pack(environments_folder / "trees" / f"{tree.digest}.tar.gz")
+    return tree
+
+
+def tasks_of(tree: Tree, digest: str) -> tuple[RepositoryTask, ...]:
+    """One for each bug."""
+    found = []
+    for bug in BUGS:
+        text = tree.text(bug.path)
+        assert text.count(bug.right) == 1
+        found.append(
+            RepositoryTask(
+                category=Category.BUG_FIX,
+                repository="parcels",
+                tree=tree.digest,
+                environment=digest,
+                statement=f"`{bug.function}` does not do what it did. Mend it.",
+                base={bug.path: text.replace(bug.right, bug.wrong)},
+                reference={bug.path: text},
+                checks=Checks(fail_to_pass=bug.fails, pass_to_pass=bug.passes),
+                source=f"{bug.path.removesuffix('.py').replace('/', '.')}:{bug.function}",
+            )
+        )
+    return tuple(found)
+
+
+def written(folder: Path, environments_folder: Path, digest: str) -> Path:
+    """A file of the tasks."""
+    repository.write(folder / "tasks.jsonl", tasks_of(kept_package(folder, environments_folder), digest))
+    return folder / "tasks.jsonl"
+
+
+def workshop(tasks: tuple[RepositoryTask, ...], folder: Path, *, beside: tuple[str, ...] = ()) -> RepositoryWorkshop:
+    """Where they are worked on, in the strongest sandbox that works here."""
+
+    def opened(digest: str) -> Sandbox:
+        return sandbox.load("auto", interpreter=replace(environments.opened(folder, digest).interpreter, beside=beside))
+
+    return RepositoryWorkshop(tasks, lambda digest: kept_tree(digest, folder), opened)
