@@ -13,10 +13,14 @@ from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.environments import Environment
-from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository import Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import Function, functions
 from journeyman.tasks.repository.tree import Tree
 
+MOST_COVERING = 40
+"""Tests that are run on a change; the quickest of those that come by it."""
+OTHERS = 10
+"""Tests that are asked to go on passing where all that come by the change fail."""
 TREES = "trees"
 """Beside environments, the folder with the files that tasks start from."""
 
@@ -112,6 +116,44 @@ def alternating(*streams: Iterator[Draft]) -> Iterator[Draft]:
                 left.remove(stream)
             else:
                 yield draft
+
+
+def tested(
+    draft: Draft, subject: Subject, run: SuiteRun, tests: Sequence[str], *, category: str, made_by: str
+) -> RepositoryTask | Rejected:
+    """The task, still without its words, that follows from what tests did on the code that is given."""
+    tests = sorted(tests)  # How long each took differs from time to time, and tasks must not.
+    failing = tuple(test for test in tests if run.became.get(test) == "failed")
+    if not failing:
+        return Rejected("no test notices it")
+    if any(run.became.get(test) is None for test in tests):
+        return Rejected("the code cannot be imported", next(iter(run.why.values()), ""))
+    keep = tuple(test for test in tests if run.passed(test)) or _others(subject, failing)
+    if not keep:
+        return Rejected("all tests fail")
+    task = RepositoryTask(
+        category=category,
+        repository=subject.name,
+        tree=subject.tree.digest,
+        environment=subject.environment.digest,
+        statement="",
+        base=draft.base,
+        reference=draft.reference,
+        checks=Checks(fail_to_pass=failing, pass_to_pass=keep),
+        level={"lines": 1.0, "files": 1.0, "failing": float(len(failing)), "covering": float(len(tests))},
+        source=draft.source,
+        made_by=made_by,
+        license=subject.license,
+        split=split_of(subject.name, draft.source),
+    )
+    return noticed(task, subject.tree)
+
+
+def _others(subject: Subject, failing: Sequence[str]) -> tuple[str, ...]:
+    """Tests of the same files that have nothing to do with it."""
+    files, gone = {test.partition("::")[0] for test in failing}, set(failing)
+    same = [test for test in subject.suite.passing if test.partition("::")[0] in files and test not in gone]
+    return tuple(same[:OTHERS])
 
 
 def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:

@@ -2,19 +2,16 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from journeyman.core.format import counted
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, alternating, noticed
+from journeyman.experiments.task_generation.base import MOST_COVERING, Draft, Rejected, Subject, alternating, tested
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
 from journeyman.sandbox.base import Sandbox
-from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
+from journeyman.tasks.repository import Category, RepositoryTask
 from journeyman.tasks.repository.mutations import mutations
 
-MOST_COVERING = 40
-"""Tests that are run on a fault; the quickest of those that come by it."""
-OTHERS = 10
-"""Tests that are asked to go on passing where all that come by the fault fail."""
 _SECONDS = 30.0
 
 
@@ -58,45 +55,11 @@ class BugFix:
             return Rejected("it ends the tests", run.broken)
         if not run.became:
             return Rejected("the code cannot be imported", next(iter(run.why.values()), ""))
-        return bug_task(draft, subject, run, tests, generator=f"bug_fix {self.version} {draft.kind}")
-
-
-def bug_task(
-    draft: Draft, subject: Subject, run: SuiteRun, tests: tuple[str, ...], *, generator: str, category: str = Category.BUG_FIX
-) -> RepositoryTask | Rejected:
-    """The task that follows from what tests did on the faulty code."""
-    tests = tuple(sorted(tests))  # How long each took differs from time to time, and tasks must not.
-    failing = tuple(test for test in tests if run.became.get(test) == "failed")
-    if not failing:
-        return Rejected("no test notices it")
-    if any(run.became.get(test) is None for test in tests):
-        return Rejected("the code cannot be imported", next(iter(run.why.values()), ""))
-    keep = tuple(test for test in tests if run.passed(test)) or _others(subject, failing)
-    if not keep:
-        return Rejected("all tests fail")
-    task = RepositoryTask(
-        category=category,
-        repository=subject.name,
-        tree=subject.tree.digest,
-        environment=subject.environment.digest,
-        statement=_statement(subject, draft, run, failing),
-        base=draft.base,
-        reference=draft.reference,
-        checks=Checks(fail_to_pass=failing, pass_to_pass=keep),
-        level={"lines": 1.0, "files": 1.0, "failing": float(len(failing)), "covering": float(len(tests))},
-        source=draft.source,
-        made_by=generator,
-        license=subject.license,
-        split=split_of(subject.name, draft.source),
-    )
-    return noticed(task, subject.tree)
-
-
-def _others(subject: Subject, failing: tuple[str, ...]) -> tuple[str, ...]:
-    """Tests of the same files that have nothing to do with it."""
-    files, gone = {test.partition("::")[0] for test in failing}, set(failing)
-    same = [test for test in subject.suite.passing if test.partition("::")[0] in files and test not in gone]
-    return tuple(same[:OTHERS])
+        made_by = f"bug_fix {self.version} {draft.kind}"
+        found = tested(draft, subject, run, tests, category=self.category, made_by=made_by)
+        if isinstance(found, Rejected):
+            return found
+        return replace(found, statement=_statement(subject, draft, run, found.checks.fail_to_pass))
 
 
 def _statement(subject: Subject, draft: Draft, run: SuiteRun, failing: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
-from journeyman.rewards.repository.docs import completed, lacking, run_examples, unnamed
+from journeyman.rewards.repository.examples import completed, lacking, run_examples, unnamed
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import Function

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject, alternating
-from journeyman.experiments.task_generation.bug_fix import MOST_COVERING, bug_task
+from journeyman.experiments.task_generation.base import MOST_COVERING, Draft, Rejected, Subject, alternating, tested
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.sandbox.base import Sandbox
@@ -66,7 +65,7 @@ class Feature:
         run = await run_suite(box, subject.tree.changed(draft.base), tests, seconds=_SECONDS, plugins=subject.plugins)
         if run.broken:
             return Rejected("it ends the tests", run.broken)
-        task = bug_task(draft, subject, run, tests, generator=f"feature {self.version}", category=self.category)
+        task = tested(draft, subject, run, tests, category=self.category, made_by=f"feature {self.version}")
         if isinstance(task, Rejected):
             return task
         lines = float(len(body_of(subject.tree.text(draft.path), function)))
