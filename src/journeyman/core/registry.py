@@ -77,11 +77,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "feature": "journeyman.rewards.repository.verdict:TestsPass",
         "refactor": "journeyman.rewards.repository.refactor:Refactored",
         "architecture": "journeyman.rewards.repository.architecture:ContractKept",
+        "performance": "journeyman.rewards.repository.performance:AsFast",
     },
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
         "refactor": "journeyman.experiments.task_generation.refactor:Refactor",
         "architecture": "journeyman.experiments.task_generation.architecture:Architecture",
+        "performance": "journeyman.experiments.task_generation.performance:Performance",
     },
     "workers": {},
     "checks": {},

@@ -80,6 +80,11 @@ class Architecture:
         return await reference_passes(task, subject, box)
 
 
+def _are_apart(one: str, other: str) -> bool:
+    """Two modules of one package."""
+    return one != other and one.partition(".")[0] == other.partition(".")[0]
+
+
 def _statement(draft: Draft) -> str:
     module, forbidden = draft.told["module"], draft.told["forbidden"]
     return (
