@@ -13,7 +13,6 @@ from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function
 
 SLOWER = 2.0
 """Times the instructions of what it was, at the largest size; and the more the larger."""
@@ -138,19 +137,21 @@ def _made_of(body: Sequence[ast.stmt], made: Callable[[ast.expr], bool]) -> set[
     return found - other
 
 
+def _is_new_set(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value) == "set()"
+
+
 def _set_as_list(body: list[ast.stmt]) -> bool:
     """What was looked up in a set is searched in a list."""
-    is_set = lambda value: isinstance(value, ast.Call) and ast.unparse(value) == "set()"  # noqa: E731
-    names = _made_of(body, is_set)
+    names = _made_of(body, _is_new_set)
     for node in _nodes(body):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
             if node.attr != "add":
                 return False
             node.attr = "append"
     for node in _nodes(body):
-        if isinstance(node, ast.Assign) and is_set(node.value):
+        if isinstance(node, ast.Assign) and _is_new_set(node.value):
             node.value = ast.List(elts=[], ctx=ast.Load())
-    # `add = seen.add` is a name as well.
     return bool(names)
 
 

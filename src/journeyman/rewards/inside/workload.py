@@ -1,4 +1,4 @@
-"""Calls a function with arguments of a size, for whoever counts what that takes. It imports little: all of it is counted, too."""
+"""Calls a function with arguments of a size, for whoever counts what that takes: what is imported here is counted, too."""
 
 import builtins
 import json
@@ -63,7 +63,7 @@ def main() -> None:
         if hasattr(found, "__next__"):
             found = list(found)
         if tell:
-            print(repr(found))
+            sys.stdout.write(f"{found!r}\n")
 
 
 if __name__ == "__main__":
