@@ -184,3 +184,15 @@ async def test_a_function_without_a_branch_is_no_draft(subject: Subject, box: Sa
     assert isinstance(await generator.task(draft, subject, metered), RepositoryTask | Rejected)
     assert metered.cpu_seconds > 0
     assert place_of(bug(subject), subject.tree) is not None
+
+
+async def test_a_module_that_must_not_know_another_is_told_by_its_imports(subject: Subject, place: Path, box: Sandbox) -> None:
+    made = await generate(subject, {"architecture": 1}, place / "architecture.jsonl")
+    (task,) = made["architecture"].tasks
+    given, tree = task.start(subject.tree), subject.tree
+    (path,) = [each for each in task.base if tree.module_of(each) == task.checks.measure["module"]]
+    assert (await verify(task, tree, {**given.files, path: f"{given.text(path)}\n# the same\n".encode()}, box)).value == 0.0
+    assert (await verify(task, tree, task.right(tree).files, box)).value == 1.0
+    hidden = f"{tree.text(path)}\n\ndef _late():\n    return __import__({task.checks.measure['forbidden']!r})\n"
+    reward = await verify(task, tree, {**task.right(tree).files, path: hidden.encode()}, box)
+    assert (reward.value, reward.evidence) == (0.0, "'__import__' is used where it was not")

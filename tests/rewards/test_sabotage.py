@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.sabotage import names_of_tests, sabotaged
+from journeyman.rewards.sabotage import names_of_tests, sabotaged, spoiled
 
 pytestmark = pytest.mark.service
 
@@ -128,3 +128,38 @@ def test_what_is_right_fails_every_sabotaged_test(value: str, asserted: str, see
     file = f"def f():\n    return {value}\n\ndef test_it():\n    expected = [2]\n    assert {asserted}\n"
     assert outcome(file, "test_it")
     assert not outcome(sabotaged(file, ["test_it"], random.Random(seed))[0], "test_it")
+
+
+_OF_CODE = """from parcels import first, spread
+
+
+def test_it():
+    D = dict
+    old = D(a=1)
+    assert list(spread("ab")) == list("ab")
+    assert D(a=first("ab")) == D(a="a")
+    assert spread([1]) == old.values()
+    assert old is old
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_assertions_that_call_the_code_one_is_changed_another_for_each_rank(seed: int) -> None:
+    lines = sabotaged(_OF_CODE, [], random.Random(seed))[0].splitlines()
+    changed = set[int]()
+    for rank in range(3):
+        text = spoiled(_OF_CODE, {}, {"test_it": rank}, {"test_it": seed}).text.splitlines()
+        (at,) = [number for number, (one, other) in enumerate(zip(lines, text, strict=True)) if one != other]
+        assert "is old" not in lines[at]
+        # On the side of what the code gives nothing is changed: who reads what is expected, and gives it, passes.
+        assert text[at].partition(" == ")[0].partition(" != ")[0] == lines[at].partition(" == ")[0]
+        changed.add(at)
+    assert len(changed) == 3
+
+
+def test_what_is_made_of_a_literal_is_made_of_another() -> None:
+    text = "from parcels import spread\n\ndef test_it():\n    assert list(spread('ab')) == list('ab')\n"
+    found = {sabotaged(text, ["test_it"], random.Random(seed))[0].rpartition(" == ")[2] for seed in range(20)}
+    assert len(found) == 3
+    assert all(each.startswith("list('") for each in found)
+    assert "list('ab')" not in found

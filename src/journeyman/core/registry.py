@@ -99,6 +99,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "refactor": "journeyman.rewards.repository.refactor:Refactored",
         "architecture": "journeyman.rewards.repository.architecture:ContractKept",
         "test": "journeyman.rewards.repository.mutants:MutantsKilled",
+        "performance": "journeyman.rewards.repository.performance:AsFast",
     },
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
@@ -108,6 +109,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "feature": "journeyman.experiments.task_generation.feature:Feature",
         "architecture": "journeyman.experiments.task_generation.architecture:Architecture",
         "test": "journeyman.experiments.task_generation.test_writing:TestWriting",
+        "performance": "journeyman.experiments.task_generation.performance:Performance",
     },
     "workers": {},
     "checks": {},

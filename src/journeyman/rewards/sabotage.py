@@ -10,7 +10,8 @@ import copy
 import random
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,12 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ASSERTING = re.compile(r"assert[A-Z]|raises$|warns$|fail$")
 _AROUND = re.compile(r"setUp|tearDown|setup_|teardown_|pytest_|__")
 """Functions that a framework calls by itself, so that no test can be said to rest on them."""
+_NOBODYS = frozenset({*sys.stdlib_module_names, "pytest", "hypothesis", "numpy"})
+"""Modules whose functions are not the code under test."""
+_MAKERS: Mapping[str, Callable[..., Any]] = {
+    each.__name__: each for each in (list, tuple, set, frozenset, dict, sorted, str, bytes, bytearray, complex, float, int)
+}
+"""Built-in functions that make values of values."""
 _SETS_ASIDE = re.compile(r"skip|xfail|expectedFailure", re.IGNORECASE)
 
 
@@ -166,10 +173,12 @@ def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], se
     """The file with other expectations in some functions: the same seed with another rank gives yet others."""
     read = TestFile.read(text, beside)
     changed, surely = set(), set()
+    codes = frozenset(name for tree in read.trees.values() for name in _codes(tree))
     for name in (ranks.keys() & read.functions.keys()) - read.at_import:
-        spoiler = _Spoiler(random.Random(seeds[name]), ranks[name])
+        spoiler = _Spoiler(random.Random(seeds[name]), ranks[name], codes)
         for spoiler.inner in (False, True):
             for function in read.functions[name] if not spoiler.changes else ():
+                spoiler.choose(function)
                 function.body = [spoiler.visit(statement) for statement in function.body]
         changed |= {name} if spoiler.changes else set()
         surely |= {name} if spoiler.sure else set()
@@ -177,6 +186,27 @@ def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], se
     own = texts.pop("")
     others = {path: each.encode() for path, each in texts.items()}
     return TestVersion(own, others, frozenset(changed), frozenset(surely))
+
+
+def _codes(tree: ast.Module) -> Iterator[str]:
+    """Names that are imported from what may be the code under test."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [(each.name, each.asname or each.name.partition(".")[0]) for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [(node.module or "", each.asname or each.name) for each in node.names]
+        else:
+            continue
+        yield from (name for module, name in modules if module.partition(".")[0] not in _NOBODYS)
+
+
+def _surely_asserted(node: ast.AST) -> Iterator[ast.Assert]:
+    """Assertions that a run comes past whenever it comes to its end."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Assert):
+            yield child
+        elif not isinstance(child, _PASSED_BY):
+            yield from _surely_asserted(child)
 
 
 def _own(node: ast.Module | ast.ClassDef | ast.If | ast.Try) -> list[_Function]:
@@ -263,15 +293,20 @@ def _may_be_set_aside(name: str, functions: Sequence[_Function], classes: Mappin
 
 
 class _Spoiler(ast.NodeTransformer):
-    def __init__(self, chance: random.Random, rank: int) -> None:
-        self.chance, self.rank = chance, rank
+    def __init__(self, chance: random.Random, rank: int, codes: Collection[str]) -> None:
+        self.chance, self.rank, self._codes = chance, rank, codes
         self.changes = 0
         self.sure = False
         self.inner = False
         """Whether functions within functions are changed: what fails in them may be what the code is to cope with."""
+        self._only: ast.Assert | None = None
+        """The one assertion that is changed, where there is one that surely calls the code: several would hide each other, as
+        whoever knows no answer to one of them fails as an honest one does."""
         self._maybe = 0
         # Alike in all of a test: one assertion that fails hides what the others would have shown.
         self._asks_for_more = chance.randrange(VERSIONS) != rank
+        # Of one version too, since what would agree with more on the one side need not on the other; another of the next.
+        self._right_is_codes = (chance.randrange(2) + rank) % 2 == 0
 
     def _changed(self) -> None:
         self.changes += 1
@@ -287,12 +322,26 @@ class _Spoiler(ast.NodeTransformer):
         finally:
             self._maybe -= maybe
 
+    def choose(self, function: _Function) -> None:
+        """What to change of a function: another assertion of each rank."""
+        asking = [each for each in _surely_asserted(function) if self.asks_code(each)]
+        self._only = self._pick(asking) if asking else None
+
+    def asks_code(self, node: ast.AST) -> bool:
+        """Whether a call of the code stands in it."""
+        calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+        return any(isinstance(each, ast.Name) and each.id in self._codes for call in calls for each in ast.walk(call))
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        if self._only not in (None, node):
+            return node
         self._changed()
         return ast.copy_location(ast.Assert(test=self._turned(node.test), msg=None), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Errors and warnings that are expected, and the assertions of `unittest`."""
+        if self._only is not None:
+            return node
         name = _last_name(node.func)
         if name in (*_RAISES, *_WARNS) and node.args:
             rare = _RARE if name in _RAISES else _RARE_WARNINGS
@@ -370,16 +419,22 @@ class _Spoiler(ast.NodeTransformer):
         return None
 
     def _more(self, test: ast.Compare) -> ast.Compare:
-        """`f(x) == expected` as `f(x) == (expected, None)`, on the side where no call is: the other is the code's."""
+        """`f(x) == expected` as `f(x) == (expected, None)`, on the side that is not the code's."""
         left, right = test.left, test.comparators[0]
-        calls = [any(isinstance(node, ast.Call) for node in ast.walk(side)) for side in (left, right)]
-        if (calls[0] and not calls[1]) or (calls[0] == calls[1] and self.chance.random() < 0.5):
-            return ast.Compare(left, test.ops, [_and_more(right)])
-        return ast.Compare(_and_more(left), test.ops, [right])
+        if self._is_codes(right, left):
+            return ast.Compare(_and_more(left, right), test.ops, [right])
+        return ast.Compare(left, test.ops, [_and_more(right, left)])
+
+    def _is_codes(self, side: ast.expr, other: ast.expr) -> bool:
+        """Whether one side of a comparison is what the code gave, and the other what is expected: by what is called there."""
+        for called in (self.asks_code, _calls):
+            if called(side) != called(other):
+                return called(side)
+        return self._right_is_codes
 
     def _other(self, expected: ast.expr) -> ast.expr | None:
         """The same expression with another value, where one can be thought of."""
-        if not _is_literal(expected):
+        if (was := _value(expected)) is None:
             return None
         made = copy.deepcopy(expected)
         places = [node for node in ast.walk(made) if isinstance(node, ast.Constant) and _variants(node.value, 0)]
@@ -388,11 +443,52 @@ class _Spoiler(ast.NodeTransformer):
         place = self.chance.choice(places)
         place.value = self._pick(_variants(place.value, self.chance.randrange(VERSIONS)))
         # {1: 1, 2: 1} with another 1 may be the same again.
-        return made if ast.literal_eval(made) != ast.literal_eval(expected) else None
+        became = _value(made)
+        return made if became is not None and became[0] != was[0] else None
 
 
-def _and_more(node: ast.expr) -> ast.expr:
-    return ast.Tuple([node, ast.Constant(None)], ast.Load())
+def _and_more(node: ast.expr, beside: ast.expr) -> ast.expr:
+    """What is expected and more: of the kind that the other side is made, so that it could well be expected."""
+    nothing, made = (
+        ast.Constant(None),
+        beside.func.id if isinstance(beside, ast.Call) and isinstance(beside.func, ast.Name) else "",
+    )
+    more = [ast.Starred(node, ast.Load()), nothing]
+    if made in ("list", "sorted"):
+        return ast.List(more, ast.Load())
+    if made in ("set", "frozenset"):
+        return ast.Set(more)
+    if made == "tuple":
+        return ast.Tuple(more, ast.Load())
+    if made == "dict":
+        return ast.Dict(keys=[None, nothing], values=[node, nothing])
+    return ast.Tuple([node, nothing], ast.Load())
+
+
+def _calls(side: ast.expr) -> bool:
+    """Whether it calls anything but what makes values of values."""
+    called = (node.func for node in ast.walk(side) if isinstance(node, ast.Call))
+    return any(not (isinstance(each, ast.Name) and each.id in _MAKERS) for each in called)
+
+
+def _value(node: ast.expr) -> tuple[Any] | None:
+    """What a literal is, or what a built-in function makes of some; `None` where that is not to be told from here."""
+    if _is_literal(node):
+        return (ast.literal_eval(node),)
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _MAKERS:
+            values = [_value(each) for each in arguments]
+            known = [each[0] for each in values if each is not None]
+            try:
+                return (_MAKERS[name](*known),) if len(known) == len(values) and _is_small(name, known) else None
+            except Exception:  # noqa: BLE001 - whatever is wrong with it, the test says it better
+                return None
+    return None
+
+
+def _is_small(name: str, values: Sequence[Any]) -> bool:
+    """`bytes(10**9)` is no value to make here."""
+    return name not in ("bytes", "bytearray") or not any(isinstance(each, int) for each in values)
 
 
 def _number(node: ast.expr) -> float | None:

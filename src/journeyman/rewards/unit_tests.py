@@ -91,6 +91,7 @@ class UnitTestVerdict:
 
 
 _BESIDE: Mapping[str, tuple[str, ...]] = {"together": (), "suite": (), "examples": (), "recorded": ("suite",)}
+_BESIDE: Mapping[str, tuple[str, ...]] = {"together": (), "suite": (), "recorded": ("suite",), "workload": ()}
 """What a program needs of the others in `inside`; where nothing is said, what talks."""
 
 

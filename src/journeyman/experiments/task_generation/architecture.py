@@ -29,13 +29,7 @@ class Architecture:
         paths = {tree.module_of(path): path for path in tree.sources if not path.endswith("__init__.py")}
         below = {module: reached(graph, module) for module in paths}
         # What imports it already comes first: there a cycle is closed.
-        top = lambda module: module.partition(".")[0]  # noqa: E731
-        pairs = [
-            (one, other)
-            for one in paths
-            for other in paths
-            if one != other and top(one) == top(other) and other not in below[one]
-        ]
+        pairs = [(one, other) for one in paths for other in paths if _are_apart(one, other) and other not in below[one]]
         found = [(one, other, each) for one, other in pairs for each in functions(tree.text(paths[one])) if _can_move(each)]
         chance.shuffle(found)
         found.sort(key=lambda each: each[0] not in below[each[1]])
@@ -78,6 +72,11 @@ class Architecture:
             split=split_of(subject.name, draft.source),
         )
         return await reference_passes(task, subject, box)
+
+
+def _are_apart(one: str, other: str) -> bool:
+    """Two modules of one package."""
+    return one != other and one.partition(".")[0] == other.partition(".")[0]
 
 
 def _statement(draft: Draft) -> str:

@@ -3,6 +3,7 @@
 What is reported comes from where the code is. It is held against what other code says of the same arguments.
 """
 
+import builtins
 import collections
 import contextlib
 import copy
@@ -24,6 +25,7 @@ from . import suite
 
 _MOST_RECORDED = 200
 _MOST_TOLD = 400
+_MOST_CALLS = 20
 _LONGEST = 300
 """Of an iterator that is asked for its values."""
 _SECONDS = 0.5
@@ -91,7 +93,39 @@ def run(  # noqa: PLR0913 - as text from outside
     inputs = list(_inputs(recorder.calls, random.Random(seed), wanted))
     called = _function(recorder.code)
     results = [_tried(called, each) for each in inputs] if called is not None else []
-    report(json.dumps({"recorded": len(recorder.calls), "results": results}))
+    calls = [told for each in recorder.calls if (told := _told(recorder.code, each)) is not None]
+    report(json.dumps({"recorded": len(recorder.calls), "results": results, "calls": calls[:_MOST_CALLS]}))
+
+
+def _told(code: types.CodeType | None, call: _Arguments) -> list[Any] | None:
+    """A call by position alone, as JSON; `None` where it holds what cannot be told so, or names its arguments."""
+    if code is None or code.co_kwonlyargcount or code.co_flags & 0x08:
+        return None
+    values = [call[name] for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & 0x04:
+        values += call[code.co_varnames[code.co_argcount]]
+    try:
+        return [_as_json(each) for each in values]
+    except TypeError:
+        return None
+
+
+def _as_json(value: Any) -> list[Any]:
+    if value is None or type(value) in (bool, int, float, str):
+        return ["value", value]
+    for kind in (list, tuple, set):
+        if type(value) is kind:
+            return [kind.__name__, [_as_json(each) for each in value]]
+    if type(value) is dict:
+        return ["dict", [[_as_json(key), _as_json(each)] for key, each in value.items()]]
+    if isinstance(value, Iterator):
+        items = list(itertools.islice(copy.copy(value), _LONGEST))
+        if len(items) < _LONGEST:
+            return ["iterator", [_as_json(each) for each in items]]
+    if callable(value):
+        name = getattr(value, "__name__", "")
+        return ["builtin", name] if getattr(builtins, name, None) is value else ["stock", None]
+    raise TypeError
 
 
 def _function(code: types.CodeType | None) -> types.FunctionType | None:

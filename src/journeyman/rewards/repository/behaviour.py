@@ -27,6 +27,8 @@ class Behaviour:
     """The input, what came of it, and what the arguments were afterwards."""
     recorded: int = 0
     """How often the tests called it."""
+    calls: tuple[Any, ...] = ()
+    """Those of its calls that can be made again elsewhere, as `inside.workload` takes them."""
     broken: str = ""
     """Why there is nothing to tell; empty where there is."""
 
@@ -70,7 +72,7 @@ async def behaviour(box: Sandbox, tree: Tree, target: Target, plugins: Sequence[
     try:
         found = json.loads(told[0])
         results = tuple((str(given), str(gave), str(after)) for given, gave, after in found["results"])
-        return Behaviour(results=results, recorded=int(found["recorded"]))
+        return Behaviour(results=results, recorded=int(found["recorded"]), calls=tuple(found["calls"]))
     except (ValueError, TypeError, KeyError):
         return Behaviour(broken="what was tried was not told")
 

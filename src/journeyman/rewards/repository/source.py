@@ -12,9 +12,9 @@ from journeyman.tasks.repository.tree import Tree
 _HIDES = frozenset(
     {"exec", "eval", "compile", "__import__", "importlib", "import_module", "marshal", "pickle", "ctypes", "runpy", "pkgutil"}
     | {"FunctionType", "CodeType", "LambdaType", "__code__", "__builtins__", "builtins", "settrace", "setprofile"}
-    | {"_getframe", "globals", "modules"}
+    | {"_getframe", "globals", "modules", "subprocess", "multiprocessing", "popen", "fork", "posix_spawn", "system"}
 )
-"""Names by which code is run, or modules are imported, that do not stand there as such."""
+"""Names by which code is run, or modules are imported, that do not stand there as such, or elsewhere than is looked at."""
 _SILENCES = re.compile(r"#\s*(noqa|type:\s*ignore|pragma|pylint|nosec)\b", re.IGNORECASE)
 
 

@@ -1,0 +1,70 @@
+"""Calls a function with arguments of a size, for whoever counts what that takes: what is imported here is counted, too."""
+
+import builtins
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+
+def _stock(*given: Any) -> Any:
+    """Stands for a function of the tests, which cannot be had here."""
+    return given[0] if given else None
+
+
+def _other(value: Any, turn: int) -> Any:
+    """A value like it, another one in each turn."""
+    kind, held = value
+    if turn == 0 or kind in ("builtin", "stock") or held is None or isinstance(held, bool):
+        return value
+    if kind == "value":
+        return [kind, f"{held}{turn}" if isinstance(held, str) else held + turn * 1009]
+    if kind == "dict":
+        return [kind, [[_other(key, turn), each] for key, each in held]]
+    return [kind, [_other(each, turn) for each in held]]
+
+
+def _scaled(value: Any, size: int) -> Any:
+    """What holds others, holding so many; what is a number stays."""
+    kind, held = value
+    if kind == "value" and isinstance(held, str) and held:
+        return [kind, (held * (size // len(held) + 1))[:size]]
+    if kind not in ("list", "tuple", "set", "dict", "iterator") or not held:
+        return value
+    if kind == "dict":
+        return [kind, [[_other(key, at // len(held)), each] for at in range(size) for key, each in [held[at % len(held)]]]]
+    return [kind, [_other(held[at % len(held)], at // len(held)) for at in range(size)]]
+
+
+def _made(value: Any) -> Any:
+    kind, held = value
+    if kind == "value":
+        return held
+    if kind == "builtin":
+        return getattr(builtins, held)
+    if kind == "stock":
+        return _stock
+    if kind == "dict":
+        return {_made(key): _made(each) for key, each in held}
+    items = [_made(each) for each in held]
+    return iter(items) if kind == "iterator" else {"list": list, "tuple": tuple, "set": set}[kind](items)
+
+
+def main() -> None:
+    """`workload.py FILE SIZE [tell]`: nothing is called with a size of 0, and with `tell` what came of each call is printed."""
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123 - as little as can be is imported
+        told = json.load(file)
+    sys.path[:0] = told["roots"]
+    function = getattr(import_module(told["module"]), told["function"])
+    size, tell = int(sys.argv[2]), len(sys.argv) > 3
+    for call in told["calls"] if size else ():
+        given = [_made(_scaled(each, size)) for each in call]
+        found = function(*given)
+        if hasattr(found, "__next__"):
+            found = list(found)
+        if tell:
+            sys.stdout.write(f"{found!r}\n")
+
+
+if __name__ == "__main__":
+    main()

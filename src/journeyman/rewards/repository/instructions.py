@@ -1,0 +1,110 @@
+"""What a function costs, in instructions of the processor: the same on a machine that is busy, as no time is.
+
+Counted by valgrind's callgrind in the sandbox, in a fresh Python for each size, less what one takes that calls nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from journeyman.rewards.repository.suite import limits_for
+from journeyman.rewards.unit_tests import PACKAGE, carried, ended_by
+from journeyman.sandbox.base import Program, Sandbox
+from journeyman.tasks.repository.tree import Tree, in_tests
+
+SIZES = (1000, 4000)
+_SECONDS = 240.0
+MISSING = "valgrind is not installed where the check runs, so what the code costs cannot be told: apt install valgrind"
+
+_COUNT = f"""import json, os, secrets, shutil, subprocess, sys
+valgrind = shutil.which("valgrind")
+program, spec = os.path.abspath("{PACKAGE}/workload.py"), os.path.abspath("{PACKAGE}/workload.json")
+python = [sys.executable, "-I", "-S", program, spec]
+settings = {{"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}}
+
+def ran(words):
+    return subprocess.run(words, capture_output=True, text=True, env=settings)
+
+def counted(size):
+    # The code under it does not know where that is written, and it is written after it has ended.
+    place = os.path.join("/tmp", secrets.token_hex(16))
+    done = ran([valgrind, "--tool=callgrind", f"--callgrind-out-file={{place}}", *python, str(size)])
+    lines = [line for line in open(place) if line.startswith(("summary:", "totals:"))]
+    if done.returncode or len({{line.split()[1] for line in lines}}) != 1:
+        raise SystemExit(f"it failed with a size of {{size}}: {{done.stderr[-300:]}}")
+    return int(lines[0].split()[1])
+
+gave = [ran([*python, str(size), "tell"]) for size in SIZES]
+if any(each.returncode for each in gave):
+    tools.report(json.dumps({{"broken": gave[-1].stderr[-300:]}}))
+elif TELL:
+    tools.report(json.dumps({{"gave": [each.stdout for each in gave], "counts": None}}))
+elif valgrind is None:
+    tools.report(json.dumps({{"missing": True}}))
+else:
+    base = counted(0)
+    tools.report(json.dumps({{"gave": [each.stdout for each in gave], "counts": [counted(size) - base for size in SIZES]}}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """How a function is called."""
+
+    module: str
+    function: str
+    calls: tuple[Any, ...]
+    """As `inside.workload` takes them."""
+    sizes: tuple[int, ...] = SIZES
+
+    @classmethod
+    def of(cls, measure: Mapping[str, Any]) -> "Workload":
+        calls, sizes = tuple(measure["calls"]), tuple(map(int, measure["sizes"]))
+        return cls(module=measure["module"], function=measure["function"], calls=calls, sizes=sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What it gave and took, by size."""
+
+    gave: tuple[str, ...] = ()
+    instructions: tuple[int, ...] = ()
+    broken: str = ""
+    """Why it came to no end."""
+    missing: str = ""
+    """Why nothing can be told."""
+
+
+async def cost(box: Sandbox, tree: Tree, workload: Workload, *, count: bool = True) -> Cost:
+    """
+    Args:
+        count: Whether to count; else only what it gives is told, which is cheap.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    told: list[str] = []
+
+    async def tell(arguments: Mapping[str, Any]) -> None:
+        told.append(str(arguments["0"]))
+
+    spec = {
+        "module": workload.module,
+        "function": workload.function,
+        "calls": workload.calls,
+        "roots": [f"{tree.root}" or "."],
+    }
+    code = {path: data for path, data in tree.files.items() if not in_tests(path)}
+    files = {**code, **carried("workload"), f"{PACKAGE}/workload.json": json.dumps(spec).encode()}
+    limits = replace(limits_for(tree, _SECONDS), wall_seconds=4 * _SECONDS)
+    program = Program(code=f"SIZES, TELL = {workload.sizes!r}, {not count}\n{_COUNT}", files=files, limits=limits)
+    outcome = await box.run(program, tools={"report": tell})
+    if not outcome.ok or len(told) != 1:
+        return Cost(broken=f"{ended_by(outcome)}: {outcome.stderr[-300:]}")
+    found = json.loads(told[0])
+    if found.get("missing"):
+        return Cost(missing=MISSING)
+    if "broken" in found:
+        return Cost(broken=str(found["broken"]))
+    return Cost(gave=tuple(found["gave"]), instructions=tuple(found["counts"] or ()))

@@ -1,0 +1,35 @@
+"""Was code made as fast as it can be? Counted in instructions, beside the reference, on calls that nobody was shown."""
+
+from journeyman.core.score import Reward
+from journeyman.rewards.repository.instructions import Workload, cost
+from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
+from journeyman.rewards.repository.verdict import TestsPass, Work, done
+from journeyman.sandbox.base import Sandbox
+
+MOST = 1.15
+"""Times what the reference takes."""
+_NOISE = 500_000
+"""Instructions by which two runs of the same may differ, with room."""
+
+
+class AsFast:
+    """It takes no more than the reference does at any size, gives the same, and its tests are believed."""
+
+    async def check(self, work: Work, box: Sandbox) -> Reward:
+        if why := unparsable(work.left) or hiding(work.start, work.left) or not_offered_alike(work.start, work.left):
+            return done(False, why)
+        passed = await TestsPass().check(work, box)
+        if passed.value != 1.0:
+            return passed
+        workload = Workload.of(work.task.checks.measure)
+        right = await cost(box, work.right, workload)
+        if right.missing or right.broken:
+            return done(None, right.missing or f"the reference could not be counted: {right.broken}")
+        left = await cost(box, work.left, workload)
+        if left.broken or left.gave != right.gave:
+            return done(False, left.broken or "it does not give what it should where there is much")
+        shares = [mine / max(1, its) for mine, its in zip(left.instructions, right.instructions, strict=True)]
+        told = ", ".join(f"{share:.2f} at {size}" for share, size in zip(shares, workload.sizes, strict=True))
+        pairs = zip(left.instructions, right.instructions, strict=True)
+        good = all(mine <= MOST * its + _NOISE for mine, its in pairs)
+        return done(good, f"instructions beside the reference's: {told}; {MOST} is the most")
