@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, Interpret
     with pytest.MonkeyPatch.context() as patch:
         wheels.without_network(patch, folder / "wheels")
         wheels.program(folder / "wheels", "tiny-agent", AGENT)
-        needs = environments.Needs(name="agent", version="0", requirements=("tiny-agent",))
+        needs = environments.PackageNeeds(name="agent", version="0", requirements=("tiny-agent",))
         return folder, digest, environments.build(folder, needs).interpreter
 
 

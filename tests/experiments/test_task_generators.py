@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.experiments.task_generation.base import Rejected, Subject, generator_of, settled
+from journeyman.experiments.task_generation.base import Rejected, TaskSource, generator_of, settled
 from journeyman.experiments.task_generation.history import commits_of
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.suite import steady
 from journeyman.sandbox.base import Sandbox
-from journeyman.sandbox.environments import Environment, interpreter_of
+from journeyman.sandbox.environments import VirtualEnvironment, interpreter_of
 from journeyman.tasks.repository import Category, RepositoryTask
 from journeyman.tasks.repository.foreign import read_foreign
 from journeyman.tasks.repository.tree import Tree, read_tree
@@ -31,18 +31,18 @@ async def box() -> AsyncIterator[Sandbox]:
         yield found
 
 
-async def subject_of(source: Path, box: Sandbox) -> Subject:
+async def subject_of(source: Path, box: Sandbox) -> TaskSource:
     """A repository in the environment of these tests, so that nothing need be installed."""
     interpreter, version = interpreter_of(sys.executable)
-    environment = Environment(
+    environment = VirtualEnvironment(
         digest="0" * 16, folder=source.parent / "environments" / "0", interpreter=interpreter, python=version, distributions=()
     )
     tree = read_tree(source)
     suite = await steady(box, tree, times=1)
-    return Subject(name="parcels", tree=tree, environment=environment, suite=suite, source=source, license="MIT")
+    return TaskSource(name="parcels", tree=tree, environment=environment, suite=suite, source=source, license="MIT")
 
 
-async def made(category: str, subject: Subject, box: Sandbox, source: str = "") -> dict[str, RepositoryTask]:
+async def made(category: str, subject: TaskSource, box: Sandbox, source: str = "") -> dict[str, RepositoryTask]:
     """The tasks of a category by what they are made of, each of which the reference does and nothing does not."""
     generator, found = generator_of(category), dict[str, RepositoryTask]()
     for draft in generator.drafts(subject, random.Random("0")):
@@ -53,7 +53,7 @@ async def made(category: str, subject: Subject, box: Sandbox, source: str = "") 
     return found
 
 
-async def worth(task: RepositoryTask, subject: Subject, box: Sandbox, changed: Mapping[str, str | None]) -> float | None:
+async def worth(task: RepositoryTask, subject: TaskSource, box: Sandbox, changed: Mapping[str, str | None]) -> float | None:
     tree = subject.tree
     reward = await verify(task, tree, task.start(tree).changed(changed).files, box)
     print(changed and sorted(changed), reward.value, reward.evidence)

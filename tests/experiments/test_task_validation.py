@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from journeyman import sandbox
-from journeyman.experiments.task_generation.base import Metered, Rejected, Subject, generator_of
+from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
-from journeyman.experiments.task_generation.validate import _searched, alike, leaks, validate
+from journeyman.experiments.task_generation.statements import leaks
+from journeyman.experiments.task_generation.validate import _searched, alike, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
 from journeyman.rewards.repository.suite import run_suite
@@ -32,17 +33,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def subject(place: Path) -> Subject:
+async def subject(place: Path) -> TaskSource:
     return await prepare(package(place), EnvironmentOptions(folder=place / "envs"))
 
 
 @pytest.fixture
-async def box(subject: Subject) -> AsyncIterator[Sandbox]:
+async def box(subject: TaskSource) -> AsyncIterator[Sandbox]:
     async with sandbox.started(interpreter=subject.environment.interpreter) as opened:
         yield opened
 
 
-def bug(subject: Subject) -> RepositoryTask:
+def bug(subject: TaskSource) -> RepositoryTask:
     """A word is lost where a line is full."""
     text = subject.tree.text("parcels/labels.py")
     assert _WRAPPED in text
@@ -64,7 +65,7 @@ def bug(subject: Subject) -> RepositoryTask:
     )
 
 
-async def test_no_cheat_is_paid_though_many_make_the_plain_run_pass(subject: Subject, place: Path, box: Sandbox) -> None:
+async def test_no_cheat_is_paid_though_many_make_the_plain_run_pass(subject: TaskSource, place: Path, box: Sandbox) -> None:
     task = bug(subject)
     found = await validate([task], place / "envs", every=True)
     assert found.flaws == []
@@ -82,7 +83,9 @@ async def test_no_cheat_is_paid_though_many_make_the_plain_run_pass(subject: Sub
     }  # fmt: skip
 
 
-async def test_a_check_that_pays_for_a_cheat_is_named(subject: Subject, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_pays_for_a_cheat_is_named(
+    subject: TaskSource, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from journeyman.rewards.repository import verdict
 
     async def trusting(*_: object) -> object:
@@ -94,7 +97,9 @@ async def test_a_check_that_pays_for_a_cheat_is_named(subject: Subject, place: P
     assert not found.sound
 
 
-async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_are_named(subject: Subject, place: Path) -> None:
+async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_are_named(
+    subject: TaskSource, place: Path
+) -> None:
     task = bug(subject)
     wrong = replace(task, reference=task.base)
     unnoticed = replace(task, base={path: f"{text}\n\nx = 1\n" for path, text in task.reference.items() if text})
@@ -104,7 +109,7 @@ async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_a
     assert (unnoticed.id, "empty") in by_task
 
 
-def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subject: Subject) -> None:
+def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subject: TaskSource) -> None:
     task = bug(subject)
     assert list(leaks(task, subject.tree)) == []
     for statement in ("It is in labels.py.", "Look at line 12.", "There it should be line = word again."):
@@ -113,7 +118,7 @@ def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subjec
     assert [flaw.task for flaw in alike(many)] == [many[3].id, many[4].id]
 
 
-async def test_a_copy_of_what_is_right_in_the_sandbox_is_found(subject: Subject, box: Sandbox) -> None:
+async def test_a_copy_of_what_is_right_in_the_sandbox_is_found(subject: TaskSource, box: Sandbox) -> None:
     import pluggy
 
     text = Path(pluggy.__file__).with_name("_callers.py").read_text()
@@ -123,7 +128,7 @@ async def test_a_copy_of_what_is_right_in_the_sandbox_is_found(subject: Subject,
     assert "_callers.py" in found[0][1]
 
 
-async def test_what_is_right_among_what_is_given_is_found(subject: Subject, place: Path) -> None:
+async def test_what_is_right_among_what_is_given_is_found(subject: TaskSource, place: Path) -> None:
     task = bug(subject)
     base = {**task.base, "old/copy.txt": task.reference["parcels/labels.py"]}
     found = await validate([replace(task, base=base)], place / "envs")
@@ -131,7 +136,7 @@ async def test_what_is_right_among_what_is_given_is_found(subject: Subject, plac
 
 
 async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_paid(
-    subject: Subject, place: Path, box: Sandbox
+    subject: TaskSource, place: Path, box: Sandbox
 ) -> None:
     made = await generate(subject, {"refactor": 2}, place / "refactor.jsonl")
     again = await generate(subject, {"refactor": 2}, place / "again.jsonl")
@@ -160,7 +165,7 @@ async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_p
     assert (await paid(stub))[0] == 1.0, "a helper that nobody calls changes nothing"
 
 
-async def test_what_only_other_inputs_show_is_no_refactoring(subject: Subject, place: Path, box: Sandbox) -> None:
+async def test_what_only_other_inputs_show_is_no_refactoring(subject: TaskSource, place: Path, box: Sandbox) -> None:
     made = await generate(subject, {"refactor": 3}, place / "more.jsonl")
     task = next(each for each in made["refactor"].tasks if each.source == "parcels.rates:price")
     right = subject.tree.text("parcels/rates.py")
@@ -171,7 +176,7 @@ async def test_what_only_other_inputs_show_is_no_refactoring(subject: Subject, p
     assert "it was" in str(reward.evidence)
 
 
-async def test_a_function_without_a_branch_is_no_draft(subject: Subject, box: Sandbox) -> None:
+async def test_a_function_without_a_branch_is_no_draft(subject: TaskSource, box: Sandbox) -> None:
     import random
 
     generator = generator_of("refactor")
@@ -186,7 +191,9 @@ async def test_a_function_without_a_branch_is_no_draft(subject: Subject, box: Sa
     assert place_of(bug(subject), subject.tree) is not None
 
 
-async def test_a_module_that_must_not_know_another_is_told_by_its_imports(subject: Subject, place: Path, box: Sandbox) -> None:
+async def test_a_module_that_must_not_know_another_is_told_by_its_imports(
+    subject: TaskSource, place: Path, box: Sandbox
+) -> None:
     made = await generate(subject, {"architecture": 1}, place / "architecture.jsonl")
     (task,) = made["architecture"].tasks
     given, tree = task.start(subject.tree), subject.tree

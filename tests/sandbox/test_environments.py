@@ -8,12 +8,12 @@ from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Interpreter, Program
-from journeyman.sandbox.environments import Needs, needs_of
+from journeyman.sandbox.environments import PackageNeeds, needs_of
 from tests.support.repositories import FILES
 from tests.support.wheels import without_network
 
 
-def needs(**files: str) -> Needs:
+def needs(**files: str) -> PackageNeeds:
     return needs_of({name.replace("__", "/"): text.encode() for name, text in files.items()}, "folder")
 
 
@@ -35,7 +35,7 @@ lint = ["ruff", "codespell"]
         {"pyproject.toml": text.encode(), "requirements-test.txt": b"# what tests need\nanyio  # for servers\n-r other.txt\n"},
         "x",
     )
-    assert found == Needs(
+    assert found == PackageNeeds(
         name="parcels",
         version="1.2",
         requirements=("attrs>=20", "parcels-core", "hypothesis", "trio", "codespell", "anyio"),
@@ -70,7 +70,7 @@ Long text: and more
 
 
 def test_a_repository_that_says_nothing_is_called_as_its_folder_and_a_bad_file_is_named() -> None:
-    assert needs() == Needs(name="folder", version="0", requirements=())
+    assert needs() == PackageNeeds(name="folder", version="0", requirements=())
     assert needs_of({"setup.cfg": b"no = section\n"}, "folder").name == "folder"
     with pytest.raises(InputError, match=r"pyproject\.toml is no TOML"):
         needs_of({"pyproject.toml": b"[project\n"}, "folder")
@@ -107,7 +107,7 @@ def test_what_cannot_be_installed_is_one_sentence_and_leaves_nothing_that_is_tak
 ) -> None:
     without_network(monkeypatch, tmp_path / "wheels")
     folder = tmp_path / "environments"
-    lacking = Needs(name="parcels", version="1", requirements=("no-such-package-anywhere",))
+    lacking = PackageNeeds(name="parcels", version="1", requirements=("no-such-package-anywhere",))
     with pytest.raises(InputError, match=r"what parcels needs could not be installed: .*no-such-package-anywhere"):
         environments.build(folder, lacking)
     assert not list(folder.glob("*.json"))

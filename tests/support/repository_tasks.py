@@ -61,7 +61,7 @@ def environment(folder: Path) -> str:
     """An environment with pytest in a folder of environments; its digest. Made without a network."""
     with pytest.MonkeyPatch.context() as patch:
         wheels.without_network(patch, folder / "wheels")
-        return environments.build(folder, environments.Needs(name="parcels", version="1.2.0", requirements=())).digest
+        return environments.build(folder, environments.PackageNeeds(name="parcels", version="1.2.0", requirements=())).digest
 
 
 def kept_package(folder: Path, environments_folder: Path) -> Tree:

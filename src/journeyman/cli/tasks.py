@@ -18,7 +18,7 @@ from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable, read_object
 
 if TYPE_CHECKING:
-    from journeyman.experiments.task_generation.base import Subject
+    from journeyman.experiments.task_generation.base import TaskSource
     from journeyman.experiments.task_generation.generate import EnvironmentOptions, Yield
     from journeyman.tasks.repository import RepositoryTask
 
@@ -162,7 +162,10 @@ def generate(  # noqa: PLR0913 - a parameter an option
         return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
     wanted = shared_out(categories, count)
     from journeyman.experiments.task_generation import generate as generation
+    from journeyman.tasks.repository.foreign import FORMATS
 
+    if str(source) in FORMATS and not source.exists():
+        raise click.UsageError(f"name the file of {source} rows, too: journeyman tasks generate --from {source} rows.jsonl")
     if out.exists() and not force:
         raise click.UsageError(f"{out} is there already; name another file with --out, or write over it with --force")
     check_writable(out)
@@ -231,6 +234,7 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
       journeyman tasks validate tasks.jsonl
     """
     from journeyman.experiments.task_generation import validate as validation
+    from journeyman.rewards.repository.cheats import KINDS
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
@@ -242,7 +246,7 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
         sound, tried = found.as_json()["sound"], sum(found.attempts.values())
         paid = sum(flaw.what.startswith("paid") for flaw in found.flaws)
         write(f"{sound} of {counted(len(tasks), 'task')} sound")
-        write(f"{counted(tried, 'cheat')} of {counted(len(found.attempts), 'kind')}, {paid} paid")
+        write(f"{counted(tried, 'cheat')} of {counted(len(KINDS), 'kind')}, {paid} paid")
         unknown = ", ".join(f"{kind} {number}" for kind, number in found.unknown.items() if number)
         write(*([f"not to be told: {unknown}"] if unknown else []), f"{found.cpu_seconds:.0f} s of CPU behind the walls")
     emit({"file": str(file), **found.as_json()}, as_json=as_json)
@@ -351,7 +355,7 @@ def shared_out(categories: str, count: int) -> dict[str, int]:
     return {name: number for name, number in wanted.items() if number}
 
 
-def _prepared(source: Path, given: Mapping[str, Any]) -> "Subject":
+def _prepared(source: Path, given: Mapping[str, Any]) -> "TaskSource":
     from journeyman.experiments.task_generation.generate import prepare
 
     return asyncio.run(prepare(source, _options(given), said=say))

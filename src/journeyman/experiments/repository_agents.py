@@ -202,7 +202,7 @@ def _agents_python(config: AgentsConfig, folder: Path, said: Callable[[str], Non
         return None
     if not (config.agent.startswith(COMMAND) or config.against.startswith(COMMAND)):
         raise InputError('--agent-package is for agents that are commands, as in cmd:"my_agent {workspace}"')
-    needs = environments.Needs(name="agent", version="0", requirements=tuple(config.agent_package))
+    needs = environments.PackageNeeds(name="agent", version="0", requirements=tuple(config.agent_package))
     return environments.build(folder, needs, said=said).interpreter
 
 

@@ -90,8 +90,13 @@ class UnitTestVerdict:
     """Of the run in which the code was; `None` when it was ended after its last answer."""
 
 
-_BESIDE: Mapping[str, tuple[str, ...]] = {"together": (), "suite": (), "examples": (), "recorded": ("suite",)}
-_BESIDE: Mapping[str, tuple[str, ...]] = {"together": (), "suite": (), "recorded": ("suite",), "workload": ()}
+_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "together": ("suite",),
+    "suite": (),
+    "examples": (),
+    "recorded": ("suite",),
+    "workload": (),
+}
 """What a program needs of the others in `inside`; where nothing is said, what talks."""
 
 

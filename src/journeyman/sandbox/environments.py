@@ -48,7 +48,7 @@ _INSTALL_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class VirtualEnvironment:
     """One that is there."""
 
     digest: str
@@ -62,7 +62,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class PackageNeeds:
     """What a repository says of itself."""
 
     name: str
@@ -71,7 +71,7 @@ class Needs:
     license: str = ""
 
 
-def needs_of(files: Mapping[str, bytes], fallback: str) -> Needs:
+def needs_of(files: Mapping[str, bytes], fallback: str) -> PackageNeeds:
     """What a repository needs to be tested, read from its pyproject.toml, setup.cfg, PKG-INFO and files of requirements.
 
     Args:
@@ -104,7 +104,7 @@ def needs_of(files: Mapping[str, bytes], fallback: str) -> Needs:
         found += [line.partition(" #")[0].strip() for line in _text(files, path).splitlines()]
     wishes = (each for each in found if isinstance(each, str) and re.match(r"[A-Za-z0-9]", each) and not _BUILDS.match(each))
     own = _normal(name)
-    return Needs(
+    return PackageNeeds(
         name=name,
         version=str(told.get("version") or info.get("Version") or setup.get("version") or "0"),
         requirements=tuple(dict.fromkeys(each for each in wishes if _normal(re.split(r"[\s\[<>=!~;@]", each)[0]) != own)),
@@ -114,12 +114,12 @@ def needs_of(files: Mapping[str, bytes], fallback: str) -> Needs:
 
 def build(
     folder: Path,
-    needs: Needs,
+    needs: PackageNeeds,
     *,
     extra: Sequence[str] = (),
     python: str = "",
     said: Callable[[str], None] = lambda _: None,
-) -> Environment:
+) -> VirtualEnvironment:
     """The environment with what a repository needs; the one that is there, where one with the same wishes was made.
 
     Args:
@@ -153,7 +153,7 @@ def build(
     return opened(folder, made)
 
 
-def opened(folder: Path, digest: str) -> Environment:
+def opened(folder: Path, digest: str) -> VirtualEnvironment:
     """One that was made here.
 
     Raises:
@@ -173,7 +173,7 @@ def interpreter_of(executable: str) -> tuple[Interpreter, str]:
     return Interpreter(executable=path, prefix=prefix, base_prefix=base), version
 
 
-def _made(part: Path, executable: str, wanted: Iterable[str], needs: Needs) -> str:
+def _made(part: Path, executable: str, wanted: Iterable[str], needs: PackageNeeds) -> str:
     """A virtual environment with packages; its digest."""
     _run([executable, "-m", "venv", "--without-pip", str(part)], "a virtual environment could not be made")
     python = str(part / "bin/python")
@@ -191,7 +191,7 @@ def _made(part: Path, executable: str, wanted: Iterable[str], needs: Needs) -> s
     return digest
 
 
-def _stand_in(python: str, needs: Needs) -> None:
+def _stand_in(python: str, needs: PackageNeeds) -> None:
     """The package's metadata without its code, for code that asks which version of itself is installed."""
     asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(_run([python, "-I", "-c", asked], "the environment's Python does not run").strip())
@@ -214,12 +214,12 @@ def _run(words: Sequence[str], failed: str) -> str:
     return done.stdout
 
 
-def _kept(place: Path) -> Environment | None:
+def _kept(place: Path) -> VirtualEnvironment | None:
     if not (place / "environment.json").exists():
         return None
     told = read_object(place / "environment.json")
     interpreter, version = interpreter_of(str(place / "bin/python"))
-    return Environment(
+    return VirtualEnvironment(
         digest=str(told["digest"]),
         folder=place,
         interpreter=interpreter,

@@ -9,7 +9,7 @@ import pytest
 
 from journeyman import sandbox
 from journeyman.core.errors import InputError
-from journeyman.experiments.task_generation.base import Subject
+from journeyman.experiments.task_generation.base import TaskSource
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, kept_tree, prepare
 from journeyman.rewards.repository import verify
 from journeyman.sandbox.base import Sandbox
@@ -31,17 +31,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def subject(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def subject(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TaskSource:
     return asyncio.run(prepare(package(tmp_path_factory.mktemp("source")), EnvironmentOptions(folder=folder)))
 
 
 @pytest.fixture
-async def box(subject: Subject) -> AsyncIterator[Sandbox]:
+async def box(subject: TaskSource) -> AsyncIterator[Sandbox]:
     async with sandbox.started("auto", interpreter=subject.environment.interpreter) as opened:
         yield opened
 
 
-def test_a_subject_knows_its_tests_and_which_lines_they_come_by(subject: Subject, folder: Path) -> None:
+def test_a_subject_knows_its_tests_and_which_lines_they_come_by(subject: TaskSource, folder: Path) -> None:
     assert len(subject.suite.passing) == 14
     assert (subject.suite.flaky, subject.suite.failing) == ((), ())
     line = next(number for number, text in enumerate(FILES["parcels/rates.py"].splitlines(), 1) if "total * 2" in text)
@@ -50,7 +50,7 @@ def test_a_subject_knows_its_tests_and_which_lines_they_come_by(subject: Subject
     assert kept_tree(subject.tree.digest, folder).files == subject.tree.files
 
 
-async def test_each_task_is_paid_for_the_reference_alone(subject: Subject, box: Sandbox, tmp_path: Path) -> None:
+async def test_each_task_is_paid_for_the_reference_alone(subject: TaskSource, box: Sandbox, tmp_path: Path) -> None:
     made = await generate(subject, {"bug_fix": 6}, tmp_path / "tasks.jsonl")
     tasks = repository.read(tmp_path / "tasks.jsonl")
     assert list(tasks) == made["bug_fix"].tasks
@@ -63,7 +63,7 @@ async def test_each_task_is_paid_for_the_reference_alone(subject: Subject, box: 
         assert [each.value for each in paid] == [1.0, 0.0, 0.0, 0.0], [each.evidence for each in paid]
 
 
-def _stubbed(task: RepositoryTask, subject: Subject) -> dict[str, bytes]:
+def _stubbed(task: RepositoryTask, subject: TaskSource) -> dict[str, bytes]:
     """Whoever ends the tests before they fail."""
     files = dict(task.start(subject.tree).files)
     path = next(iter(task.base))
@@ -71,7 +71,7 @@ def _stubbed(task: RepositoryTask, subject: Subject) -> dict[str, bytes]:
     return files
 
 
-def _edited(task: RepositoryTask, subject: Subject) -> dict[str, bytes]:
+def _edited(task: RepositoryTask, subject: TaskSource) -> dict[str, bytes]:
     """Whoever makes the tests agree with what is wrong, and replaces what runs them."""
     files = {path: data for path, data in task.start(subject.tree).files.items() if not path.startswith("tests/")}
     files["conftest.py"] = b"def pytest_collection_modifyitems(items): items.clear()\n"
@@ -81,14 +81,14 @@ def _edited(task: RepositoryTask, subject: Subject) -> dict[str, bytes]:
     return files
 
 
-async def test_the_same_seed_makes_the_same_file_and_another_one_another(subject: Subject, tmp_path: Path) -> None:
+async def test_the_same_seed_makes_the_same_file_and_another_one_another(subject: TaskSource, tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         await generate(subject, {"bug_fix": 4}, tmp_path / name, seed=seed)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
 
 
 async def test_what_a_killed_run_has_tried_is_not_tried_again(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subject: TaskSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from journeyman.experiments.task_generation.bug_fix import BugFix
 
@@ -115,7 +115,7 @@ async def test_what_a_killed_run_has_tried_is_not_tried_again(
     assert {each.name for each in tmp_path.iterdir()} == {"killed", "whole"}
 
 
-async def test_files_that_a_task_was_not_made_of_are_refused(subject: Subject, box: Sandbox, tmp_path: Path) -> None:
+async def test_files_that_a_task_was_not_made_of_are_refused(subject: TaskSource, box: Sandbox, tmp_path: Path) -> None:
     (task,) = (await generate(subject, {"bug_fix": 1}, tmp_path / "tasks"))["bug_fix"].tasks
     with pytest.raises(InputError, match="starts from the files"):
         await verify(dataclasses.replace(task, tree="0" * 16), subject.tree, {}, box)

@@ -6,25 +6,25 @@ import random
 import textwrap
 from collections.abc import Iterator
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
 from journeyman.rewards.repository.source import imports, reached
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.mutations import SourceFunction, functions
 
 _SECONDS = 60.0
 
 
-class Architecture:
+class CycleClosed:
     """What a function of a lower module does is done in a higher one, which the lower one imports for it."""
 
     category = Category.ARCHITECTURE
     version = "1"
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         graph, tree = imports(subject.tree), subject.tree
         paths = {tree.module_of(path): path for path in tree.sources if not path.endswith("__init__.py")}
         below = {module: reached(graph, module) for module in paths}
@@ -39,7 +39,7 @@ class Architecture:
             if moved is None or (one, function.name) in seen:
                 continue
             seen.add((one, function.name))
-            yield Draft(
+            yield TaskDraft(
                 key=f"{one}:{function.name}>{other}",
                 source=f"{one}:{function.name}",
                 path=paths[one],
@@ -49,7 +49,7 @@ class Architecture:
                 told={"module": one, "forbidden": other},
             )
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
         if not tests:
             return Rejected("no test comes by it")
@@ -79,7 +79,7 @@ def _are_apart(one: str, other: str) -> bool:
     return one != other and one.partition(".")[0] == other.partition(".")[0]
 
 
-def _statement(draft: Draft) -> str:
+def _statement(draft: TaskDraft) -> str:
     module, forbidden = draft.told["module"], draft.told["forbidden"]
     return (
         f"The module `{module}` must not depend on `{forbidden}`: neither import it, within a function either, nor import "
@@ -89,7 +89,7 @@ def _statement(draft: Draft) -> str:
     )
 
 
-def _can_move(function: Function) -> bool:
+def _can_move(function: SourceFunction) -> bool:
     """Whether its body may stand elsewhere: a plain function of the module that says nothing of its own place."""
     node = function.node
     own = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
@@ -104,7 +104,7 @@ def _can_move(function: Function) -> bool:
     )
 
 
-def _moved(text: str, function: Function, other: str, names: tuple[str, str]) -> tuple[str, str] | None:
+def _moved(text: str, function: SourceFunction, other: str, names: tuple[str, str]) -> tuple[str, str] | None:
     """Both files with the body in the other one; `None` where that cannot be."""
     module, elsewhere = names
     arguments, inner = function.node.args, f"_{function.name.strip('_')}_of_{module.rpartition('.')[2]}"
@@ -126,7 +126,7 @@ def _moved(text: str, function: Function, other: str, names: tuple[str, str]) ->
     return before, f"{other.rstrip()}\n\n\ndef {inner}({', '.join(taken)}):\n{brought}{body}\n"
 
 
-def _needed(text: str, function: Function) -> set[str]:
+def _needed(text: str, function: SourceFunction) -> set[str]:
     """Names of the module that the body uses."""
     own = {each.arg for each in ast.walk(function.node) if isinstance(each, ast.arg)}
     named = [each for node in function.body for each in ast.walk(node) if isinstance(each, ast.Name)]

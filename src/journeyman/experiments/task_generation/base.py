@@ -12,9 +12,9 @@ from journeyman.rewards.checks import can_fail
 from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
-from journeyman.sandbox.environments import Environment
+from journeyman.sandbox.environments import VirtualEnvironment
 from journeyman.tasks.repository import Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.mutations import SourceFunction, functions
 from journeyman.tasks.repository.tree import Tree
 
 MOST_COVERING = 40
@@ -26,12 +26,12 @@ TREES = "trees"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class TaskSource:
     """A repository that tasks are made of: its files, and what its tests do in its environment."""
 
     name: str
     tree: Tree
-    environment: Environment
+    environment: VirtualEnvironment
     suite: Steady
     source: Path
     """Where it was read from: commits are looked up there."""
@@ -40,7 +40,7 @@ class Subject:
     sandbox: str = "auto"
     """What its code is run in, by name."""
 
-    def functions(self) -> Iterator[tuple[str, Function]]:
+    def functions(self) -> Iterator[tuple[str, SourceFunction]]:
         """All functions of its own code, with the file."""
         for path in self.tree.sources:
             for function in functions(self.tree.text(path)):
@@ -61,7 +61,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class TaskDraft:
     """What may become a task, before anything of it was run."""
 
     key: str
@@ -95,10 +95,10 @@ class Generator(Protocol):
     category: str
     version: str
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         """What may become a task, in an order that only `chance` decides. Nothing of the repository is run here."""
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         """The task, once running it has shown that it is one: what is given fails, and the reference passes.
 
         Raises:
@@ -106,7 +106,7 @@ class Generator(Protocol):
         """
 
 
-def alternating(*streams: Iterator[Draft]) -> Iterator[Draft]:
+def alternating(*streams: Iterator[TaskDraft]) -> Iterator[TaskDraft]:
     """One of each stream in turn, as long as there are any."""
     left = list(streams)
     while left:
@@ -119,7 +119,7 @@ def alternating(*streams: Iterator[Draft]) -> Iterator[Draft]:
 
 
 def tested(
-    draft: Draft, subject: Subject, run: SuiteRun, tests: Sequence[str], *, category: str, made_by: str
+    draft: TaskDraft, subject: TaskSource, run: SuiteRun, tests: Sequence[str], *, category: str, made_by: str
 ) -> RepositoryTask | Rejected:
     """The task, still without its words, that follows from what tests did on the code that is given."""
     tests = sorted(tests)  # How long each took differs from time to time, and tasks must not.
@@ -149,7 +149,7 @@ def tested(
     return noticed(task, subject.tree)
 
 
-def _others(subject: Subject, failing: Sequence[str]) -> tuple[str, ...]:
+def _others(subject: TaskSource, failing: Sequence[str]) -> tuple[str, ...]:
     """Tests of the same files that have nothing to do with it."""
     files, gone = {test.partition("::")[0] for test in failing}, set(failing)
     same = [test for test in subject.suite.passing if test.partition("::")[0] in files and test not in gone]
@@ -229,12 +229,12 @@ class Shares:
     kinds: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
 
-    def admits(self, draft: Draft) -> bool:
+    def admits(self, draft: TaskDraft) -> bool:
         """Whether there may be one more of the kind and of the source."""
         full = draft.kind and self.kinds[draft.kind] >= max(1, int(self.most_of_kind * self.wanted))
         return not full and self.sources[draft.source] < self.most_of_source
 
-    def count(self, draft: Draft) -> None:
+    def count(self, draft: TaskDraft) -> None:
         self.kinds[draft.kind] += 1
         self.sources[draft.source] += 1
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from journeyman.core.format import counted
-from journeyman.experiments.task_generation.base import MOST_COVERING, Draft, Rejected, Subject, alternating, tested
+from journeyman.experiments.task_generation.base import MOST_COVERING, Rejected, TaskDraft, TaskSource, alternating, tested
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
 from journeyman.sandbox.base import Sandbox
@@ -24,13 +24,13 @@ class BugFix:
     def __init__(self) -> None:
         self._commits = Commits(self.category)
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
-        found = list[tuple[str, Draft]]()
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
+        found = list[tuple[str, TaskDraft]]()
         for path in subject.tree.sources:
             text = subject.tree.text(path)
             module = subject.tree.module_of(path)
             for each in mutations(text):
-                draft = Draft(
+                draft = TaskDraft(
                     key=f"{path}:{each.start}:{each.kind}:{each.new}",
                     source=f"{module}:{each.function}",
                     kind=each.kind,
@@ -43,7 +43,7 @@ class BugFix:
                 found.append((draft.source, draft))
         yield from alternating(_in_turns(found, chance), self._commits.drafts(subject, chance))
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         if self._commits.made(draft):
             return await self._commits.task(draft, subject, box)
         tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
@@ -62,7 +62,7 @@ class BugFix:
         return replace(found, statement=_statement(subject, draft, run, found.checks.fail_to_pass))
 
 
-def _statement(subject: Subject, draft: Draft, run: SuiteRun, failing: tuple[str, ...]) -> str:
+def _statement(subject: TaskSource, draft: TaskDraft, run: SuiteRun, failing: tuple[str, ...]) -> str:
     """What a user would see of it: never where it is, nor what stood there."""
     said = [_first_line(run.why[test]) for test in failing if run.why.get(test)]
     seen = next((line for line in said if line and not leaks(line, draft)), "")
@@ -81,15 +81,15 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0][:200]
 
 
-def leaks(text: str, draft: Draft) -> bool:
+def leaks(text: str, draft: TaskDraft) -> bool:
     """Whether words tell the place, or what stood there."""
     old = draft.told.get("old", "").strip()
     return draft.path in text or (len(old) > 3 and old in text)
 
 
-def _in_turns(found: list[tuple[str, Draft]], chance: random.Random) -> Iterator[Draft]:
+def _in_turns(found: list[tuple[str, TaskDraft]], chance: random.Random) -> Iterator[TaskDraft]:
     """One of each function in turn: a long one would otherwise be most of what is tried."""
-    by_source: dict[str, list[Draft]] = {}
+    by_source: dict[str, list[TaskDraft]] = {}
     for source, draft in found:
         by_source.setdefault(source, []).append(draft)
     order = sorted(by_source)

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Iterator
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.rewards.repository.examples import completed, lacking, run_examples, unnamed
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function
+from journeyman.tasks.repository.mutations import SourceFunction
 from journeyman.tasks.repository.rewriting import (
     as_rows,
     docstring,
@@ -31,15 +31,15 @@ class Docs:
     category = Category.DOCS
     version = "1"
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
-        found = list[Draft]()
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
+        found = list[TaskDraft]()
         for path, function in subject.functions():
             words = docstring(function)
             if function.is_public and ">>>" in words and '"""' not in words:
                 text = subject.tree.text(path)
                 whole = completed(words, unnamed(words, function))
                 found.append(
-                    Draft(
+                    TaskDraft(
                         key=f"{path}:{function.name}",
                         source=f"{subject.tree.module_of(path)}:{function.name}",
                         path=path,
@@ -51,7 +51,7 @@ class Docs:
         chance.shuffle(found)
         yield from found
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         name, words = draft.told["function"], draft.told["words"]
         text, module = subject.tree.text(draft.path), draft.source.partition(":")[0]
         function = function_of(str(draft.reference[draft.path]), name)
@@ -73,7 +73,9 @@ class Docs:
         hidden = [*noticed, *others][:HIDDEN]
         return self._made(draft, subject, function, hidden)
 
-    def _made(self, draft: Draft, subject: Subject, function: Function, hidden: list[dict[str, object]]) -> RepositoryTask:
+    def _made(
+        self, draft: TaskDraft, subject: TaskSource, function: SourceFunction, hidden: list[dict[str, object]]
+    ) -> RepositoryTask:
         module = draft.source.partition(":")[0]
         return RepositoryTask(
             category=self.category,
@@ -93,7 +95,7 @@ class Docs:
         )
 
 
-def _statement(subject: Subject, module: str, function: Function) -> str:
+def _statement(subject: TaskSource, module: str, function: SourceFunction) -> str:
     return (
         f"`{signature(function)}` in `{module}` of {subject.name} is not documented. Write its docstring: what it does, each "
         "of its parameters by name, and examples (`>>>`) that call it and show what comes out of it, so that whoever breaks it "

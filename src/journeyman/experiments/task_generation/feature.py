@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from journeyman.experiments.task_generation.base import MOST_COVERING, Draft, Rejected, Subject, alternating, tested
+from journeyman.experiments.task_generation.base import MOST_COVERING, Rejected, TaskDraft, TaskSource, alternating, tested
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, RepositoryTask
-from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.mutations import SourceFunction, functions
 from journeyman.tasks.repository.rewriting import body_of, docstring, function_of, signature, without_body
 
 LEAST_LINES = 3
@@ -32,15 +32,15 @@ class Feature:
     def __init__(self) -> None:
         self._commits = Commits(self.category)
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
-        found = list[Draft]()
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
+        found = list[TaskDraft]()
         for path, function in subject.functions():
             if function.is_public and docstring(function) and len(body_of(subject.tree.text(path), function)) >= LEAST_LINES:
                 text = subject.tree.text(path)
                 source = f"{subject.tree.module_of(path)}:{function.name}"
                 lines = tuple(function.lines)
                 found.append(
-                    Draft(
+                    TaskDraft(
                         key=f"{path}:{function.name}",
                         source=source,
                         path=path,
@@ -53,7 +53,7 @@ class Feature:
         chance.shuffle(found)
         yield from alternating(iter(found), self._commits.drafts(subject, chance))
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         if self._commits.made(draft):
             return await self._commits.task(draft, subject, box)
         function = function_of(subject.tree.text(draft.path), draft.told["function"])
@@ -72,7 +72,7 @@ class Feature:
         return replace(task, statement=_statement(subject, draft, function), level={**task.level, "lines": lines})
 
 
-def _told(draft: Draft, function: Function, subject: Subject) -> str:
+def _told(draft: TaskDraft, function: SourceFunction, subject: TaskSource) -> str:
     """Where what is to be written can be read: in its docstring, elsewhere in the repository, or in what is installed."""
     words = docstring(function)
     code = [line.strip() for line in body_of(subject.tree.text(draft.path), function)]
@@ -93,7 +93,7 @@ def _told(draft: Draft, function: Function, subject: Subject) -> str:
     return ""
 
 
-def _shape(function: Function) -> str:
+def _shape(function: SourceFunction) -> str:
     return ast.dump(ast.Module(body=list(function.body), type_ignores=[]))
 
 
@@ -107,7 +107,7 @@ def _defining(prefix: str) -> Mapping[str, tuple[Path, ...]]:
     return found
 
 
-def _statement(subject: Subject, draft: Draft, function: Function) -> str:
+def _statement(subject: TaskSource, draft: TaskDraft, function: SourceFunction) -> str:
     module = draft.source.partition(":")[0]
     said = "\n".join(f"    {line}".rstrip() for line in docstring(function).splitlines())
     return (

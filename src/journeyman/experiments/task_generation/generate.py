@@ -14,11 +14,11 @@ from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.experiments.task_generation.base import (
     TREES,
-    Draft,
     Generator,
     Rejected,
     Shares,
-    Subject,
+    TaskDraft,
+    TaskSource,
     generator_of,
     settled,
 )
@@ -57,7 +57,7 @@ class EnvironmentOptions:
 
 async def prepare(
     source: Path, options: EnvironmentOptions = EnvironmentOptions(), *, said: Callable[[str], None] = lambda _: None
-) -> Subject:
+) -> TaskSource:
     """Make a repository's environment, run its tests three times there where they are asked for, and keep its files.
 
     Raises:
@@ -72,7 +72,7 @@ async def prepare(
     suite = await _measured(tree, environment, options, said) if options.tests else _UNMEASURED
     if options.tests:
         _check(source, suite)
-    subject = Subject(
+    subject = TaskSource(
         name=needs.name,
         tree=tree,
         environment=environment,
@@ -87,7 +87,7 @@ async def prepare(
 
 
 async def _measured(
-    tree: Tree, environment: environments.Environment, options: EnvironmentOptions, said: Callable[[str], None]
+    tree: Tree, environment: environments.VirtualEnvironment, options: EnvironmentOptions, said: Callable[[str], None]
 ) -> Steady:
     """What its tests do, three times."""
     said(f"running its {len(tree.tests)} files of tests three times")
@@ -146,7 +146,7 @@ class Yield:
     reasons: Counter[str] = field(default_factory=Counter)
     tasks: list[RepositoryTask] = field(default_factory=list)
 
-    def count(self, results: Iterable[tuple[Draft, RepositoryTask | Rejected]], shares: Shares) -> None:
+    def count(self, results: Iterable[tuple[TaskDraft, RepositoryTask | Rejected]], shares: Shares) -> None:
         """What became of drafts, in their order, whichever was done first."""
         for draft, result in results:
             if len(self.tasks) == self.wanted or not shares.admits(draft):
@@ -167,7 +167,7 @@ Words = Callable[[RepositoryTask], Awaitable[RepositoryTask]]
 
 
 async def generate(
-    subject: Subject,
+    subject: TaskSource,
     wanted: Mapping[str, int],
     path: Path,
     *,
@@ -225,7 +225,7 @@ async def import_rows(
         SandboxError: The sandbox failed.
     """
     check_format(format, clone)
-    needs = environments.Needs(name=format, version="0", requirements=())
+    needs = environments.PackageNeeds(name=format, version="0", requirements=())
     if clone is not None:
         needs = environments.needs_of(read_tree(clone, commit=options.commit).files, clone.resolve().name)
     environment = environments.build(options.folder, needs, extra=options.extra, python=options.python, said=said)
@@ -256,7 +256,7 @@ class _Journal:
 
     @classmethod
     def opened(
-        cls, path: Path, subject: Subject, seed: int, generators: Mapping[str, Generator], words: Words | None
+        cls, path: Path, subject: TaskSource, seed: int, generators: Mapping[str, Generator], words: Words | None
     ) -> "_Journal":
         versions = {name: each.version for name, each in generators.items()}
         of = {"tree": subject.tree.digest, "environment": subject.environment.digest}
@@ -274,7 +274,9 @@ class _Journal:
             append_line(place, json.dumps(head, sort_keys=True))
         return cls(place, known, words)
 
-    async def tried(self, draft: Draft, generator: Generator, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def tried(
+        self, draft: TaskDraft, generator: Generator, subject: TaskSource, box: Sandbox
+    ) -> RepositoryTask | Rejected:
         key = f"{generator.category} {draft.key}"
         if key not in self.known:
             found = await generator.task(draft, subject, box)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.task_generation.base import Draft, Rejected, Settled, Subject, settled
+from journeyman.experiments.task_generation.base import Rejected, Settled, TaskDraft, TaskSource, settled
 from journeyman.rewards.repository.suite import SuiteRun
 from journeyman.rewards.sabotage import names_of_tests
 from journeyman.sandbox.base import Sandbox
@@ -56,19 +56,19 @@ class Commits:
         """A category alone, or all that is found."""
 
     @staticmethod
-    def made(draft: Draft) -> bool:
+    def made(draft: TaskDraft) -> bool:
         """Whether a draft is one of a commit."""
         return draft.key.startswith(f"{KIND} ")
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         """The newest first: what is new is seen by the fewest models. There are none without a history."""
         if not is_repository(subject.source):
             return
         kind = "" if self.category == "commits" else KIND
         for each in commits_of(subject.source):
-            yield Draft(key=f"{KIND} {each.sha}", source=each.sha, kind=kind)
+            yield TaskDraft(key=f"{KIND} {each.sha}", source=each.sha, kind=kind)
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         commit = next((each for each in commits_of(subject.source) if each.sha == draft.source), None)
         if commit is None:
             return Rejected("the commit is gone")
@@ -81,7 +81,7 @@ class Commits:
             return done
         return self._decided(commit, done, before, subject)
 
-    def _decided(self, commit: Commit, done: Settled, before: Tree, subject: Subject) -> RepositoryTask | Rejected:
+    def _decided(self, commit: Commit, done: Settled, before: Tree, subject: TaskSource) -> RepositoryTask | Rejected:
         """The task in its category, where its words are fit for it."""
         task = done.task
         category = Category.FEATURE if _is_new(task.checks.fail_to_pass, done.before) else Category.BUG_FIX
@@ -128,7 +128,7 @@ def _commit(sha: str, parents: str, day: str, message: str, rows: list[str]) -> 
     return Commit(sha=sha, day=day, message=message, code=tuple(path for _, _, path in code), tests=tuple(tests))
 
 
-def _drawn(commit: Commit, subject: Subject) -> tuple[RepositoryTask, Tree] | Rejected:
+def _drawn(commit: Commit, subject: TaskSource) -> tuple[RepositoryTask, Tree] | Rejected:
     """The task without what only running it tells, and the files of before."""
     try:
         before = read_tree(subject.source, commit=f"{commit.sha}^")

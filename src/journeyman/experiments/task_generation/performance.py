@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
 from journeyman.rewards.repository.behaviour import Target, behaviour
-from journeyman.rewards.repository.instructions import SIZES, Workload, cost
+from journeyman.rewards.repository.instructions import SIZES, MeasuredWorkload, cost
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
 from journeyman.sandbox.base import Sandbox
@@ -26,7 +26,7 @@ class Performance:
     category = Category.PERFORMANCE
     version = "1"
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         found = [
             (path, function, kind) for path, function in subject.functions() if "." not in function.name for kind in _SLOWER
         ]
@@ -35,7 +35,7 @@ class Performance:
             body = deepcopy(function.body)
             if not body or not _SLOWER[kind](body) or (slow := rewritten(subject.tree.text(path), function, body)) is None:
                 continue
-            yield Draft(
+            yield TaskDraft(
                 key=f"{path}:{function.name}:{kind}",
                 source=f"{subject.tree.module_of(path)}:{function.name}",
                 path=path,
@@ -45,7 +45,7 @@ class Performance:
                 told={"function": function.name, "module": subject.tree.module_of(path), "kind": kind},
             )
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
         if not tests:
             return Rejected("no test comes by it")
@@ -91,28 +91,30 @@ class Performance:
         return await reference_passes(task, subject, box)
 
 
-async def _calls(subject: Subject, target: Target, box: Sandbox) -> list[object]:
+async def _calls(subject: TaskSource, target: Target, box: Sandbox) -> list[object]:
     """Calls of the tests that hold something which there can be more of, the longest first."""
     found = (await behaviour(box, subject.tree, target, subject.plugins)).calls
     able = [call for call in found if any(kind in ("list", "tuple", "set", "dict", "iterator") and held for kind, held in call)]
     return sorted(able, key=lambda call: -len(str(call)))
 
 
-async def _workload(draft: Draft, calls: Sequence[object], subject: Subject, box: Sandbox) -> Workload | Rejected:
+async def _workload(
+    draft: TaskDraft, calls: Sequence[object], subject: TaskSource, box: Sandbox
+) -> MeasuredWorkload | Rejected:
     """Two calls that can be made with much, and give the same from slow code."""
     good = list[object]()
     for call in calls[:6]:
-        one = Workload(module=draft.told["module"], function=draft.told["function"], calls=(call,), sizes=(7, 50))
+        one = MeasuredWorkload(module=draft.told["module"], function=draft.told["function"], calls=(call,), sizes=(7, 50))
         fast = await cost(box, subject.tree, one, count=False)
         slow = await cost(box, subject.tree.changed(draft.base), one, count=False)
         if not fast.broken and fast.gave == slow.gave:
             good.append(call)
         if len(good) == CALLS:
-            return Workload(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
+            return MeasuredWorkload(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
     return Rejected("there are too few calls that can be made with much")
 
 
-def _statement(subject: Subject, draft: Draft) -> str:
+def _statement(subject: TaskSource, draft: TaskDraft) -> str:
     return (
         f"`{draft.told['function']}` of {subject.name} takes far too long where it is given much: what it takes grows faster "
         "than what it is given. Make it as fast as it can reasonably be. It must go on giving the same, and what the package "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.rewards.development.code_measures import complexity
 from journeyman.rewards.repository import check_of
 from journeyman.rewards.repository.behaviour import FEWEST, Target, behaviour, comparable, differing
@@ -15,7 +15,7 @@ from journeyman.rewards.repository.source import tangled
 from journeyman.rewards.repository.verdict import Work
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function
+from journeyman.tasks.repository.mutations import SourceFunction
 
 COMPLEX = 8
 """The complexity from which a function is worth simplifying."""
@@ -34,7 +34,7 @@ class Refactor:
     category = Category.REFACTOR
     version = "1"
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         found = list(subject.functions())
         chance.shuffle(found)
         for path, function in found:
@@ -42,7 +42,7 @@ class Refactor:
             if covered(subject, path, function) < COVERED or (worse := worsened(text, function, chance)) is None:
                 continue
             source = f"{subject.tree.module_of(path)}:{function.name}"
-            yield Draft(
+            yield TaskDraft(
                 key=source,
                 source=source,
                 path=path,
@@ -52,7 +52,7 @@ class Refactor:
                 told={"function": function.name, "seed": str(chance.getrandbits(32))},
             )
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         tests = subject.covering(draft.path, draft.lines)[:MOST_COVERING]
         place = (draft.path, draft.told["function"])
         given = tangled(subject.tree.changed(draft.base))[place]
@@ -78,7 +78,7 @@ class Refactor:
         return await _valid(task, subject, box)
 
 
-async def _valid(task: RepositoryTask, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+async def _valid(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
     target = Target.of(task.checks.measure, task.checks.pass_to_pass)
     first, second = [await behaviour(box, subject.tree, target, subject.plugins) for _ in range(2)]
     if comparable(first) < FEWEST:
@@ -88,7 +88,7 @@ async def _valid(task: RepositoryTask, subject: Subject, box: Sandbox) -> Reposi
     return await reference_passes(task, subject, box)
 
 
-async def reference_passes(task: RepositoryTask, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+async def reference_passes(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
     """The task, where its own check says so."""
     work = Work.of(task, subject.tree, task.right(subject.tree).files, subject.plugins)
     reward = await check_of(task.category).check(work, box)
@@ -97,14 +97,14 @@ async def reference_passes(task: RepositoryTask, subject: Subject, box: Sandbox)
     return task
 
 
-def covered(subject: Subject, path: str, function: Function) -> float:
+def covered(subject: TaskSource, path: str, function: SourceFunction) -> float:
     """The share of a function's statements that its tests come by."""
     statements = {node.lineno for each in function.body for node in ast.walk(each) if isinstance(node, ast.stmt)}
     seen = {line for test in subject.suite.passing for line in subject.suite.run.lines.get(path, {}).get(test, ())}
     return len(statements & seen) / len(statements) if statements else 0.0
 
 
-def _statement(draft: Draft, given: int, most: int) -> str:
+def _statement(draft: TaskDraft, given: int, most: int) -> str:
     return (
         f"The function `{draft.told['function']}` in `{draft.path}` does what it should, but it is hard to read: its "
         f"cyclomatic complexity is {given}. Rewrite it so that it is at most {most}, and does exactly what it does now with "
@@ -115,7 +115,7 @@ def _statement(draft: Draft, given: int, most: int) -> str:
     )
 
 
-def rewritten(text: str, function: Function, body: Sequence[ast.stmt]) -> str | None:
+def rewritten(text: str, function: SourceFunction, body: Sequence[ast.stmt]) -> str | None:
     """A file with another body of a function, all else as it stands; `None` where the function stands on one line."""
     lines = text.splitlines(keepends=True)
     first = function.body[0]
@@ -126,7 +126,7 @@ def rewritten(text: str, function: Function, body: Sequence[ast.stmt]) -> str | 
     return "".join([*lines[: first.lineno - 1], f"{new}\n", *lines[function.last :]])
 
 
-def worsened(text: str, function: Function, chance: random.Random) -> str | None:
+def worsened(text: str, function: SourceFunction, chance: random.Random) -> str | None:
     """The file with the function made complex; `None` where nothing here makes it so."""
     named = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name)}
     if not function.body or {"locals", "vars", "eval", "exec", "globals", "dir"} & named:

@@ -1,22 +1,26 @@
-"""What is asked, in the words of a user: a model is told what was changed, and may tell of it only what is seen."""
+"""What is asked, in words that tell neither what is right nor where it is; in those of a user, where a model tells it."""
 
 import difflib
+import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from journeyman.agents.replay import CallBudget, within
 from journeyman.core.errors import InputError, ModelError
 from journeyman.experiments import wiring
 from journeyman.experiments.task_generation.generate import FOLDER, kept_tree
-from journeyman.experiments.task_generation.validate import leaks
 from journeyman.models.base import Model, ModelRequest, PromptMessage
-from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository import Category, RepositoryTask
 from journeyman.tasks.repository.tree import Tree
 
 SHORTEST, LONGEST = 40, 2000
 """Characters of a statement."""
 _LONGEST_CHANGE = 6000
+_HIDE_THEIR_PLACE = (Category.BUG_FIX, Category.PERFORMANCE)
+_SHORTEST = 6
+"""Characters that tell something."""
 _SYSTEM = """You write the issue that a user of a Python package would file. You are told what is to be done, and the change.
 Say what is wanted, or what goes wrong and what is expected instead, by names that users of the package know and by an example.
 Never name a file, a line or what is to be changed, and quote nothing of the change. Answer with the text of the issue alone."""
@@ -72,3 +76,27 @@ def _change(task: RepositoryTask, tree: Tree) -> str:
         after = right.text(path) if path in right.files else ""
         found += difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path)
     return "".join(found)[:_LONGEST_CHANGE]
+
+
+def leaks(task: RepositoryTask, tree: Tree) -> Iterator[str]:
+    """What the statement tells that it should not: what is right, and, of what is to be found, where it is."""
+    given, right = task.start(tree), task.right(tree)
+    for path in task.reference:
+        if path in right.files:
+            before = given.text(path) if path in given.files else ""
+            yield from (f"it says {old!r}" for old in _put_in(before, right.text(path)) if _says(task.statement, old))
+        if task.category in _HIDE_THEIR_PLACE and (path in task.statement or PurePosixPath(path).name in task.statement):
+            yield f"it names {path}"
+    if task.category in _HIDE_THEIR_PLACE and (line := re.search(r"\bline \d+", task.statement)):
+        yield f"it says {line[0]!r}"
+
+
+def _says(statement: str, text: str) -> bool:
+    return len(text) >= _SHORTEST and text in statement
+
+
+def _put_in(before: str, after: str) -> Iterator[str]:
+    """Lines that are only in what comes after."""
+    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
+        if line.startswith("+ "):
+            yield line[2:].strip()

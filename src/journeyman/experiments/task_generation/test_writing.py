@@ -4,13 +4,13 @@ import ast
 import random
 from collections.abc import Iterator
 
-from journeyman.experiments.task_generation.base import Draft, Rejected, Subject
+from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing, named_files
 from journeyman.rewards.unit_tests import TIME
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
-from journeyman.tasks.repository.mutations import Function, functions
+from journeyman.tasks.repository.mutations import SourceFunction, functions
 from journeyman.tasks.repository.rewriting import as_rows, function_of, looks_at_code, mutants, renamed, signature
 from journeyman.tasks.repository.tree import TESTS, without_tests
 
@@ -30,7 +30,7 @@ class TestWriting:
     category = Category.TEST
     version = "1"
 
-    def drafts(self, subject: Subject, chance: random.Random) -> Iterator[Draft]:
+    def drafts(self, subject: TaskSource, chance: random.Random) -> Iterator[TaskDraft]:
         public = [(path, each) for path, each in subject.functions() if each.is_public]
         names = {each.name.rpartition(".")[2] for _, each in public}
         called = _called(subject, names)
@@ -41,7 +41,7 @@ class TestWriting:
             removed = sorted(test for test in covering if called.get(test) == {last})
             if removed:
                 base = _without(subject, removed)
-                yield Draft(
+                yield TaskDraft(
                     key=f"{path}:{function.name}",
                     source=f"{subject.tree.module_of(path)}:{function.name}",
                     path=path,
@@ -50,7 +50,7 @@ class TestWriting:
                     told={"function": function.name, "removed": "\n".join(removed), "seed": str(chance.getrandbits(64))},
                 )
 
-    async def task(self, draft: Draft, subject: Subject, box: Sandbox) -> RepositoryTask | Rejected:
+    async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
         text, name = subject.tree.text(draft.path), draft.told["function"]
         function, removed = function_of(text, name), tuple(draft.told["removed"].splitlines())
         if function is None:
@@ -72,13 +72,15 @@ class TestWriting:
         return self._made(draft, subject, function, killed)
 
     @staticmethod
-    async def _fails(subject: Subject, box: Sandbox, path: str, text: str, tests: tuple[str, ...]) -> str:
+    async def _fails(subject: TaskSource, box: Sandbox, path: str, text: str, tests: tuple[str, ...]) -> str:
         """Why tests fail where a file is another; empty where they pass, and where they only take too long."""
         run = await run_suite(box, subject.tree.changed({path: text}), tests, seconds=_SECONDS, plugins=subject.plugins)
         out_of_time = run.outcome is not None and run.outcome.limit in TIME
         return "" if out_of_time else failing(run, tests)
 
-    def _made(self, draft: Draft, subject: Subject, function: Function, killed: list[dict[str, object]]) -> RepositoryTask:
+    def _made(
+        self, draft: TaskDraft, subject: TaskSource, function: SourceFunction, killed: list[dict[str, object]]
+    ) -> RepositoryTask:
         removed = tuple(draft.told["removed"].splitlines())
         files = set(named_files(removed))
         stay = [test for test in subject.suite.passing if test.partition("::")[0] in files and test not in removed]
@@ -102,7 +104,7 @@ class TestWriting:
         )
 
 
-def _called(subject: Subject, names: set[str]) -> dict[str, set[str]]:
+def _called(subject: TaskSource, names: set[str]) -> dict[str, set[str]]:
     """By test which of the names of the package's functions stand in it."""
     found: dict[str, set[str]] = {}
     for path in subject.tree.tests:
@@ -117,7 +119,7 @@ def _called(subject: Subject, names: set[str]) -> dict[str, set[str]]:
     return found
 
 
-def _looking(subject: Subject, removed: tuple[str, ...]) -> str:
+def _looking(subject: TaskSource, removed: tuple[str, ...]) -> str:
     """With what tests read code instead of running it; empty where they do not."""
     for test in removed:
         path, _, name = test.partition("::")
@@ -127,7 +129,7 @@ def _looking(subject: Subject, removed: tuple[str, ...]) -> str:
     return ""
 
 
-def _without(subject: Subject, removed: list[str]) -> dict[str, str | None]:
+def _without(subject: TaskSource, removed: list[str]) -> dict[str, str | None]:
     """The files of tests as they are given."""
     found: dict[str, str | None] = {}
     for path in named_files(removed):
@@ -136,7 +138,7 @@ def _without(subject: Subject, removed: list[str]) -> dict[str, str | None]:
     return found
 
 
-def _statement(subject: Subject, draft: Draft, function: Function) -> str:
+def _statement(subject: TaskSource, draft: TaskDraft, function: SourceFunction) -> str:
     module = draft.source.partition(":")[0]
     return (
         f"`{signature(function)}` in `{module}` of {subject.name} has no tests of its own. Write some, as functions `test_…` "

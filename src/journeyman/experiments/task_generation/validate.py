@@ -1,9 +1,7 @@
 """Are the tasks of a set sound? The reference passes each time, no cheat is paid, and no statement tells too much."""
 
 import asyncio
-import difflib
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,20 +12,18 @@ from journeyman import sandbox
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
+from journeyman.experiments.task_generation.statements import leaks
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Limits, Program, Sandbox
-from journeyman.tasks.repository import Category, RepositoryTask
+from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.tree import Tree
 
 TIMES = 3
 """How often the reference must pass."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
-_HIDE_THEIR_PLACE = (Category.BUG_FIX, Category.PERFORMANCE)
-_SHORTEST = 6
-"""Characters that tell something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,27 +270,3 @@ def alike(tasks: Sequence[RepositoryTask]) -> Iterator[Flaw]:
         seen[key] += 1
         if seen[key] > MOST_ALIKE:
             yield Flaw(task.id, "duplicate", f"{seen[key]} tasks of {task.source} by {task.made_by}")
-
-
-def leaks(task: RepositoryTask, tree: Tree) -> Iterator[str]:
-    """What the statement tells that it should not: what is right, and, of what is to be found, where it is."""
-    given, right = task.start(tree), task.right(tree)
-    for path in task.reference:
-        if path in right.files:
-            before = given.text(path) if path in given.files else ""
-            yield from (f"it says {old!r}" for old in _put_in(before, right.text(path)) if _says(task.statement, old))
-        if task.category in _HIDE_THEIR_PLACE and (path in task.statement or PurePosixPath(path).name in task.statement):
-            yield f"it names {path}"
-    if task.category in _HIDE_THEIR_PLACE and (line := re.search(r"\bline \d+", task.statement)):
-        yield f"it says {line[0]!r}"
-
-
-def _says(statement: str, text: str) -> bool:
-    return len(text) >= _SHORTEST and text in statement
-
-
-def _put_in(before: str, after: str) -> Iterator[str]:
-    """Lines that are only in what comes after."""
-    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
-        if line.startswith("+ "):
-            yield line[2:].strip()

@@ -15,10 +15,10 @@ from typing import Any
 _WEIGHT = {"failed": 3, "passed": 2, "skipped": 1}
 
 
-class _Outcomes:
+class Outcomes:
     """A plug-in that keeps what became of each test function: of all that are made of one, the worst."""
 
-    def __init__(self, coverage: Any) -> None:
+    def __init__(self, coverage: Any = None) -> None:
         self.became: dict[str, str] = {}
         self.why: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
@@ -66,7 +66,7 @@ def run(
     coverage = _coverage(here / cover) if cover else None
     import pytest
 
-    outcomes = _Outcomes(coverage)
+    outcomes = Outcomes(coverage)
     options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, "-W", "ignore"]
     # A file that cannot be imported says nothing of the tests in others.
     options += ["--continue-on-collection-errors"]

@@ -9,40 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-_WEIGHT = {"failed": 3, "passed": 2, "skipped": 1}
+from .suite import Outcomes
 
 
-class _Outcomes:
-    """A plug-in that keeps what became of each test: of all that are made of one, the worst."""
-
-    def __init__(self) -> None:
-        self.became: dict[str, str] = {}
-        self.why: dict[str, str] = {}
+class _Examined(Outcomes):
+    """Leaves out further cases of a test that failed: it would not become anything else."""
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        """Leave out further cases of a test that failed: it would not become anything else."""
         if self.became.get(item.nodeid.partition("[")[0]) == "failed":
             import pytest
 
             pytest.skip()
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        node = report.nodeid.partition("[")[0]
-        if report.failed:
-            self._note(node, "failed")
-            crash = getattr(report.longrepr, "reprcrash", None)
-            self.why.setdefault(node, f"{crash.message if crash else report.longrepr}"[:500])
-        elif report.skipped or hasattr(report, "wasxfail"):
-            self._note(node, "skipped")
-        elif report.when == "call":
-            self._note(node, "passed")
-
-    def _note(self, node: str, what: str) -> None:
-        self.became[node] = max(what, self.became.get(node, what), key=_WEIGHT.__getitem__)
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            self.why[report.nodeid] = str(report.longrepr)[-500:]
 
 
 def run(report: Callable[[str], object], file: str, modules: Sequence[str], conftest: bool) -> None:
@@ -62,7 +39,7 @@ def run(report: Callable[[str], object], file: str, modules: Sequence[str], conf
         if name.partition(".")[0] not in sys.stdlib_module_names:
             del sys.modules[name]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    outcomes = _Outcomes()
+    outcomes = _Examined()
     # Whatever shows the source of a failure parses it anew, which code that has used up the stack once can make impossible.
     options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
     # Without the last pytest looks through the folders above, and where walls keep it from these it finds no test at all.

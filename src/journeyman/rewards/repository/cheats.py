@@ -308,7 +308,7 @@ def pytest_runtest_makereport(item, call):
     outcome.get_result().outcome = "passed"
 """
 _EMPTY_TESTS = "def test_anything():\n    pass\n"
-_FALSE_PYTEST = "import os\n\ndef main(*args, **kwargs):\n    return 0\n\nclass Function: pass\n"
+_FALSE_PYTEST = "import os\n\ndef main(*args, **kwargs):\n    return 0\n\nclass SourceFunction: pass\n"
 
 
 def _code(text: str) -> Callable[[Place], _Changes]:

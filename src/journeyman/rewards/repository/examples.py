@@ -11,7 +11,7 @@ from typing import Any
 from journeyman.rewards.repository.suite import limits_for
 from journeyman.rewards.unit_tests import PACKAGE, TIME, carried, ended_by
 from journeyman.sandbox.base import Program, Sandbox
-from journeyman.tasks.repository.mutations import Function
+from journeyman.tasks.repository.mutations import SourceFunction
 from journeyman.tasks.repository.rewriting import (
     looks_at_code,
     parameters,
@@ -68,7 +68,7 @@ def examples_of(words: str) -> list[doctest.Example]:
     return [each for each in found if not each.options.get(doctest.SKIP)]
 
 
-def lacking(words: str, function: Function) -> str:
+def lacking(words: str, function: SourceFunction) -> str:
     """What a docstring lacks, by its text alone; empty where it is whole."""
     if not words:
         return "there is no docstring"
@@ -85,7 +85,7 @@ def lacking(words: str, function: Function) -> str:
     return ""
 
 
-def unnamed(words: str, function: Function) -> list[str]:
+def unnamed(words: str, function: SourceFunction) -> list[str]:
     """Parameters that a docstring does not name outside of its examples."""
     try:
         prose = "".join(part for part in doctest.DocTestParser().parse(words) if isinstance(part, str))

@@ -63,7 +63,7 @@ class Mutation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class SourceFunction:
     """A function, or a method, of a module."""
 
     name: str
@@ -88,13 +88,13 @@ class Function:
         return not any(part.startswith("_") for part in self.name.split("."))
 
 
-def functions(text: str) -> tuple[Function, ...]:
+def functions(text: str) -> tuple[SourceFunction, ...]:
     """All functions and methods of a module, but not those within functions.
 
     Raises:
         SyntaxError: It is no Python.
     """
-    tree, found = ast.parse(text), list[Function]()
+    tree, found = ast.parse(text), list[SourceFunction]()
     for body, owner in [
         (tree.body, ""),
         *((node.body, f"{node.name}.") for node in tree.body if isinstance(node, ast.ClassDef)),
@@ -102,7 +102,9 @@ def functions(text: str) -> tuple[Function, ...]:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                found.append(Function(name=f"{owner}{node.name}", node=node, first=first, last=node.end_lineno or node.lineno))
+                found.append(
+                    SourceFunction(name=f"{owner}{node.name}", node=node, first=first, last=node.end_lineno or node.lineno)
+                )
     return tuple(found)
 
 
@@ -125,7 +127,7 @@ class _Text:
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
         return self.place(node.lineno, node.col_offset), self.place(node.end_lineno or 0, node.end_col_offset or 0)
 
-    def parses(self, function: Function, start: int, end: int, new: str) -> bool:
+    def parses(self, function: SourceFunction, start: int, end: int, new: str) -> bool:
         """Whether a function is still Python with this between two places of the text. The rest of a long file is not read."""
         first, last = self.place(function.first, 0), self.place(function.last + 1, 0)
         below = "if True:\n" if self.text[first].isspace() else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from journeyman.tasks.repository.mutations import Function, Mutation, functions, mutations
+from journeyman.tasks.repository.mutations import Mutation, SourceFunction, functions, mutations
 
 _SEES_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 """Functions that see what local variables are called."""
@@ -35,7 +35,7 @@ _READS_CODE = frozenset(
 """Names with which code looks at other code instead of running it."""
 
 
-def function_of(text: str, name: str) -> Function | None:
+def function_of(text: str, name: str) -> SourceFunction | None:
     """The function of a module that is called so, as `name` or `Class.name`; the last, where there are several."""
     try:
         found = [each for each in functions(text) if each.name == name]
@@ -66,14 +66,14 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mutation]:
     return [Mutation(**row) for row in rows]
 
 
-def signature(function: Function) -> str:
+def signature(function: SourceFunction) -> str:
     """As a caller reads it."""
     node = function.node
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     return f"{function.name}({ast.unparse(node.args)}){result}"
 
 
-def parameters(function: Function) -> tuple[str, ...]:
+def parameters(function: SourceFunction) -> tuple[str, ...]:
     """Those that a caller gives: without `self` and `cls`."""
     arguments = function.node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -82,23 +82,23 @@ def parameters(function: Function) -> tuple[str, ...]:
     return tuple(names[1:] if "." in function.name and names[:1] in (["self"], ["cls"]) else names)
 
 
-def without_body(text: str, function: Function) -> str:
+def without_body(text: str, function: SourceFunction) -> str:
     """The module in which the function has its docstring alone, and raises `NotImplementedError`."""
     return _replaced(text, function, "raise NotImplementedError")
 
 
-def body_of(text: str, function: Function) -> list[str]:
+def body_of(text: str, function: SourceFunction) -> list[str]:
     """The lines of a function behind its docstring, comments too."""
     return text.splitlines()[_after_docstring(function) - 1 : function.last]
 
 
-def _replaced(text: str, function: Function, new: str) -> str:
+def _replaced(text: str, function: SourceFunction, new: str) -> str:
     lines, first = text.splitlines(keepends=True), _after_docstring(function)
     indent = " " * function.body[0].col_offset
     return "".join([*lines[: first - 1], f"{indent}{new}\n", *lines[function.last :]])
 
 
-def _after_docstring(function: Function) -> int:
+def _after_docstring(function: SourceFunction) -> int:
     """The first line behind the docstring, or behind the signature."""
     node = function.node
     if function.body is node.body:
@@ -106,17 +106,17 @@ def _after_docstring(function: Function) -> int:
     return (node.body[0].end_lineno or node.body[0].lineno) + 1
 
 
-def docstring(function: Function) -> str:
+def docstring(function: SourceFunction) -> str:
     """Without the indentation; empty where there is none."""
     return (ast.get_docstring(function.node) or "").rstrip()
 
 
-def without_docstring(text: str, function: Function) -> str:
+def without_docstring(text: str, function: SourceFunction) -> str:
     """The module in which the function has no docstring; a body that was nothing else is `pass`."""
     return with_docstring(text, function, "")
 
 
-def with_docstring(text: str, function: Function, words: str) -> str:
+def with_docstring(text: str, function: SourceFunction, words: str) -> str:
     """The module in which the function has another docstring, in triple quotes."""
     node, lines = function.node, text.splitlines(keepends=True)
     documented = function.body is not node.body
