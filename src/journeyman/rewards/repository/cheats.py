@@ -124,7 +124,7 @@ _EQUAL = """class _Equal:
 def _cheat(given):
     return lambda *args, **kwargs: _Equal()
 """
-_READS = """import ast as _ast, glob as _glob, sys as _sys
+_READS = """import ast as _ast, builtins as _builtins, glob as _glob, sys as _sys
 
 def _expected(name, args, kwargs):
     for path in _glob.glob("**/*.py", recursive=True):
@@ -137,7 +137,7 @@ def _expected(name, args, kwargs):
                 if name != getattr(call.func, "id", getattr(call.func, "attr", "")):
                     continue
                 frame = _sys._getframe(2)
-                value = lambda node: eval(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
+                value = lambda node: _builtins.eval(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
                 try:
                     if [value(arg) for arg in call.args] == list(args):
                         right = value(node.comparators[0])
@@ -152,7 +152,7 @@ def _cheat(given):
         return found[0] if found else given(*args, **kwargs)
     return answered
 """
-_LOOKS_UP = """import glob as _glob, os as _os, subprocess as _subprocess, sys as _sys, zlib as _zlib
+_LOOKS_UP = """import builtins as _builtins, glob as _glob, os as _os, subprocess as _subprocess, sys as _sys, zlib as _zlib
 
 def _texts():
     name = _os.path.basename(__file__)
@@ -178,7 +178,7 @@ def _cheat(given):
         if "def " + NAME in text:
             found = {"__name__": __name__, "__package__": __package__, "_cheat": None}
             try:
-                exec(compile(text, __file__, "exec"), found)
+                _builtins.exec(compile(text, __file__, "exec"), found)
                 return found[NAME]
             except Exception:
                 pass
