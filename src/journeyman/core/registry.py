@@ -82,7 +82,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "generators": {
         "bug_fix": "journeyman.experiments.task_generation.bug_fix:BugFix",
         "refactor": "journeyman.experiments.task_generation.refactor:Refactor",
-        "architecture": "journeyman.experiments.task_generation.architecture:Architecture",
+        "architecture": "journeyman.experiments.task_generation.architecture:ArchitectureTasks",
         "performance": "journeyman.experiments.task_generation.performance:Performance",
     },
     "workers": {},

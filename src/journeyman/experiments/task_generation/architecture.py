@@ -18,7 +18,7 @@ from journeyman.tasks.repository.mutations import Function, functions
 _SECONDS = 60.0
 
 
-class Architecture:
+class ArchitectureTasks:
     """What a function of a lower module does is done in a higher one, which the lower one imports for it."""
 
     category = Category.ARCHITECTURE

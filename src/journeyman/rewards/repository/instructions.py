@@ -49,7 +49,7 @@ else:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class CountedCalls:
     """How a function is called."""
 
     module: str
@@ -59,13 +59,13 @@ class Workload:
     sizes: tuple[int, ...] = SIZES
 
     @classmethod
-    def of(cls, measure: Mapping[str, Any]) -> "Workload":
+    def of(cls, measure: Mapping[str, Any]) -> "CountedCalls":
         calls, sizes = tuple(measure["calls"]), tuple(map(int, measure["sizes"]))
         return cls(module=measure["module"], function=measure["function"], calls=calls, sizes=sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class InstructionCost:
     """What it gave and took, by size."""
 
     gave: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Cost:
     """Why nothing can be told."""
 
 
-async def cost(box: Sandbox, tree: Tree, workload: Workload, *, count: bool = True) -> Cost:
+async def cost(box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True) -> InstructionCost:
     """
     Args:
         count: Whether to count; else only what it gives is told, which is cheap.
@@ -101,10 +101,10 @@ async def cost(box: Sandbox, tree: Tree, workload: Workload, *, count: bool = Tr
     program = Program(code=f"SIZES, TELL = {workload.sizes!r}, {not count}\n{_COUNT}", files=files, limits=limits)
     outcome = await box.run(program, tools={"report": tell})
     if not outcome.ok or len(told) != 1:
-        return Cost(broken=f"{ended_by(outcome)}: {outcome.stderr[-300:]}")
+        return InstructionCost(broken=f"{ended_by(outcome)}: {outcome.stderr[-300:]}")
     found = json.loads(told[0])
     if found.get("missing"):
-        return Cost(missing=MISSING)
+        return InstructionCost(missing=MISSING)
     if "broken" in found:
-        return Cost(broken=str(found["broken"]))
-    return Cost(gave=tuple(found["gave"]), instructions=tuple(found["counts"] or ()))
+        return InstructionCost(broken=str(found["broken"]))
+    return InstructionCost(gave=tuple(found["gave"]), instructions=tuple(found["counts"] or ()))

@@ -1,7 +1,7 @@
 """Was code made as fast as it can be? Counted in instructions, beside the reference, on calls that nobody was shown."""
 
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.instructions import Workload, cost
+from journeyman.rewards.repository.instructions import CountedCalls, cost
 from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
 from journeyman.rewards.repository.verdict import TestsPass, Work, done
 from journeyman.sandbox.base import Sandbox
@@ -21,7 +21,7 @@ class AsFast:
         passed = await TestsPass().check(work, box)
         if passed.value != 1.0:
             return passed
-        workload = Workload.of(work.task.checks.measure)
+        workload = CountedCalls.of(work.task.checks.measure)
         right = await cost(box, work.right, workload)
         if right.missing or right.broken:
             return done(None, right.missing or f"the reference could not be counted: {right.broken}")
