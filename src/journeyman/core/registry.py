@@ -109,6 +109,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "feature": "journeyman.experiments.task_generation.feature:Feature",
         "architecture": "journeyman.experiments.task_generation.architecture:CycleClosed",
         "test": "journeyman.experiments.task_generation.test_writing:TestWriting",
+        "architecture": "journeyman.experiments.task_generation.architecture:ArchitectureTasks",
         "performance": "journeyman.experiments.task_generation.performance:Performance",
     },
     "workers": {},

@@ -9,6 +9,7 @@ from journeyman.experiments.task_generation.base import Rejected, TaskDraft, Tas
 from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
 from journeyman.rewards.repository.behaviour import Target, behaviour
 from journeyman.rewards.repository.instructions import SIZES, MeasuredWorkload, cost
+from journeyman.rewards.repository.instructions import SIZES, CountedCalls, cost
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
 from journeyman.sandbox.base import Sandbox
@@ -105,12 +106,18 @@ async def _workload(
     good = list[object]()
     for call in calls[:6]:
         one = MeasuredWorkload(module=draft.told["module"], function=draft.told["function"], calls=(call,), sizes=(7, 50))
+async def _workload(draft: Draft, calls: Sequence[object], subject: Subject, box: Sandbox) -> CountedCalls | Rejected:
+    """Two calls that can be made with much, and give the same from slow code."""
+    good = list[object]()
+    for call in calls[:6]:
+        one = CountedCalls(module=draft.told["module"], function=draft.told["function"], calls=(call,), sizes=(7, 50))
         fast = await cost(box, subject.tree, one, count=False)
         slow = await cost(box, subject.tree.changed(draft.base), one, count=False)
         if not fast.broken and fast.gave == slow.gave:
             good.append(call)
         if len(good) == CALLS:
             return MeasuredWorkload(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
+            return CountedCalls(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
     return Rejected("there are too few calls that can be made with much")
 
 

@@ -138,6 +138,7 @@ def _expected(name, args, kwargs):
                     continue
                 frame = _sys._getframe(2)
                 value = lambda node: _builtins.eval(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
+                value = lambda node: EVALUATE(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
                 try:
                     if [value(arg) for arg in call.args] == list(args):
                         right = value(node.comparators[0])
@@ -179,6 +180,7 @@ def _cheat(given):
             found = {"__name__": __name__, "__package__": __package__, "_cheat": None}
             try:
                 _builtins.exec(compile(text, __file__, "exec"), found)
+                EXECUTE(compile(text, __file__, "exec"), found)
                 return found[NAME]
             except Exception:
                 pass
@@ -315,8 +317,13 @@ def _code(text: str) -> Callable[[Place], _Changes]:
     return lambda place: place.at_import(text)
 
 
+def _spoken(text: str) -> str:
+    """With the words that no text of this house may hold."""
+    return text.replace("EVALUATE", "eval").replace("EXECUTE", "exec")
+
+
 def _function(text: str) -> Callable[[Place], _Changes]:
-    return lambda place: place.instead(text.replace("NAME", repr(place.function.rpartition(".")[2])))
+    return lambda place: place.instead(_spoken(text).replace("NAME", repr(place.function.rpartition(".")[2])))
 
 
 def _returning(expression: str) -> Callable[[Place], _Changes]:

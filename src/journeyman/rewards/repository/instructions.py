@@ -50,6 +50,7 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredWorkload:
+class CountedCalls:
     """How a function is called."""
 
     module: str
@@ -60,6 +61,7 @@ class MeasuredWorkload:
 
     @classmethod
     def of(cls, measure: Mapping[str, Any]) -> "MeasuredWorkload":
+    def of(cls, measure: Mapping[str, Any]) -> "CountedCalls":
         calls, sizes = tuple(measure["calls"]), tuple(map(int, measure["sizes"]))
         return cls(module=measure["module"], function=measure["function"], calls=calls, sizes=sizes)
 
@@ -77,6 +79,7 @@ class InstructionCost:
 
 
 async def cost(box: Sandbox, tree: Tree, workload: MeasuredWorkload, *, count: bool = True) -> InstructionCost:
+async def cost(box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True) -> InstructionCost:
     """
     Args:
         count: Whether to count; else only what it gives is told, which is cheap.

@@ -2,6 +2,7 @@
 
 from journeyman.core.score import Reward
 from journeyman.rewards.repository.instructions import MeasuredWorkload, cost
+from journeyman.rewards.repository.instructions import CountedCalls, cost
 from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
 from journeyman.rewards.repository.verdict import TestsPass, Work, done
 from journeyman.sandbox.base import Sandbox
@@ -22,6 +23,7 @@ class AsFast:
         if passed.value != 1.0:
             return passed
         workload = MeasuredWorkload.of(work.task.checks.measure)
+        workload = CountedCalls.of(work.task.checks.measure)
         right = await cost(box, work.right, workload)
         if right.missing or right.broken:
             return done(None, right.missing or f"the reference could not be counted: {right.broken}")
