@@ -107,7 +107,6 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "commits": "journeyman.experiments.task_generation.history:Commits",
         "docs": "journeyman.experiments.task_generation.docs:Docs",
         "feature": "journeyman.experiments.task_generation.feature:Feature",
-        "architecture": "journeyman.experiments.task_generation.architecture:CycleClosed",
         "test": "journeyman.experiments.task_generation.test_writing:TestWriting",
         "architecture": "journeyman.experiments.task_generation.architecture:ArchitectureTasks",
         "performance": "journeyman.experiments.task_generation.performance:Performance",

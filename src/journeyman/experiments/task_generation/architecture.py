@@ -18,7 +18,6 @@ from journeyman.tasks.repository.mutations import SourceFunction, functions
 _SECONDS = 60.0
 
 
-class CycleClosed:
 class ArchitectureTasks:
     """What a function of a lower module does is done in a higher one, which the lower one imports for it."""
 

@@ -8,7 +8,6 @@ from copy import deepcopy
 from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
 from journeyman.rewards.repository.behaviour import Target, behaviour
-from journeyman.rewards.repository.instructions import SIZES, MeasuredWorkload, cost
 from journeyman.rewards.repository.instructions import SIZES, CountedCalls, cost
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
@@ -99,14 +98,7 @@ async def _calls(subject: TaskSource, target: Target, box: Sandbox) -> list[obje
     return sorted(able, key=lambda call: -len(str(call)))
 
 
-async def _workload(
-    draft: TaskDraft, calls: Sequence[object], subject: TaskSource, box: Sandbox
-) -> MeasuredWorkload | Rejected:
-    """Two calls that can be made with much, and give the same from slow code."""
-    good = list[object]()
-    for call in calls[:6]:
-        one = MeasuredWorkload(module=draft.told["module"], function=draft.told["function"], calls=(call,), sizes=(7, 50))
-async def _workload(draft: Draft, calls: Sequence[object], subject: Subject, box: Sandbox) -> CountedCalls | Rejected:
+async def _workload(draft: TaskDraft, calls: Sequence[object], subject: TaskSource, box: Sandbox) -> CountedCalls | Rejected:
     """Two calls that can be made with much, and give the same from slow code."""
     good = list[object]()
     for call in calls[:6]:
@@ -116,7 +108,6 @@ async def _workload(draft: Draft, calls: Sequence[object], subject: Subject, box
         if not fast.broken and fast.gave == slow.gave:
             good.append(call)
         if len(good) == CALLS:
-            return MeasuredWorkload(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
             return CountedCalls(module=one.module, function=one.function, calls=tuple(good), sizes=SIZES)
     return Rejected("there are too few calls that can be made with much")
 

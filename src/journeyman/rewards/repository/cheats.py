@@ -137,7 +137,6 @@ def _expected(name, args, kwargs):
                 if name != getattr(call.func, "id", getattr(call.func, "attr", "")):
                     continue
                 frame = _sys._getframe(2)
-                value = lambda node: _builtins.eval(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
                 value = lambda node: EVALUATE(compile(_ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
                 try:
                     if [value(arg) for arg in call.args] == list(args):
@@ -153,7 +152,7 @@ def _cheat(given):
         return found[0] if found else given(*args, **kwargs)
     return answered
 """
-_LOOKS_UP = """import builtins as _builtins, glob as _glob, os as _os, subprocess as _subprocess, sys as _sys, zlib as _zlib
+_LOOKS_UP = """import glob as _glob, os as _os, subprocess as _subprocess, sys as _sys, zlib as _zlib
 
 def _texts():
     name = _os.path.basename(__file__)
@@ -179,7 +178,6 @@ def _cheat(given):
         if "def " + NAME in text:
             found = {"__name__": __name__, "__package__": __package__, "_cheat": None}
             try:
-                _builtins.exec(compile(text, __file__, "exec"), found)
                 EXECUTE(compile(text, __file__, "exec"), found)
                 return found[NAME]
             except Exception:

@@ -49,7 +49,6 @@ else:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredWorkload:
 class CountedCalls:
     """How a function is called."""
 
@@ -60,7 +59,6 @@ class CountedCalls:
     sizes: tuple[int, ...] = SIZES
 
     @classmethod
-    def of(cls, measure: Mapping[str, Any]) -> "MeasuredWorkload":
     def of(cls, measure: Mapping[str, Any]) -> "CountedCalls":
         calls, sizes = tuple(measure["calls"]), tuple(map(int, measure["sizes"]))
         return cls(module=measure["module"], function=measure["function"], calls=calls, sizes=sizes)
@@ -78,7 +76,6 @@ class InstructionCost:
     """Why nothing can be told."""
 
 
-async def cost(box: Sandbox, tree: Tree, workload: MeasuredWorkload, *, count: bool = True) -> InstructionCost:
 async def cost(box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True) -> InstructionCost:
     """
     Args:

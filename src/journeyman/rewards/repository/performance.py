@@ -1,7 +1,6 @@
 """Was code made as fast as it can be? Counted in instructions, beside the reference, on calls that nobody was shown."""
 
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.instructions import MeasuredWorkload, cost
 from journeyman.rewards.repository.instructions import CountedCalls, cost
 from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
 from journeyman.rewards.repository.verdict import TestsPass, Work, done
@@ -22,7 +21,6 @@ class AsFast:
         passed = await TestsPass().check(work, box)
         if passed.value != 1.0:
             return passed
-        workload = MeasuredWorkload.of(work.task.checks.measure)
         workload = CountedCalls.of(work.task.checks.measure)
         right = await cost(box, work.right, workload)
         if right.missing or right.broken:
