@@ -97,7 +97,7 @@ def claude_code(home: Path, session: _Session) -> None:
 
     def line(kind: str, message: dict[str, Any], **more: Any) -> None:
         nonlocal last
-        about = {"isSidechain": False, "userType": "external", "cwd": "/home/dev/shop", "sessionId": session.id}
+        about = {"isSidechain": False, "userType": "external", "cwd": "/srv/shop", "sessionId": session.id}
         row = {"parentUuid": last, **about, "version": "2.0.1", "gitBranch": "main", "type": kind, "message": message}
         last = session.uuid()
         rows.append({**row, "uuid": last, "timestamp": session.now(), **more})
@@ -137,7 +137,7 @@ def _claude_answer(session: _Session, line: Callable[..., None]) -> None:
 def codex(home: Path, session: _Session) -> None:
     """Items behind a first line; counts that are told twice, and add up over the session."""
     day = session.at.strftime("%Y/%m/%d")
-    meta = {"id": session.id, "cwd": "/home/dev/shop", "cli_version": "0.50.0", "git": {"branch": "main"}}
+    meta = {"id": session.id, "cwd": "/srv/shop", "cli_version": "0.50.0", "git": {"branch": "main"}}
     rows: list[dict[str, Any]] = [{"timestamp": session.now(), "type": "session_meta", "payload": meta}]
     sums = {"input_tokens": 0, "output_tokens": 0}
 
@@ -147,11 +147,11 @@ def codex(home: Path, session: _Session) -> None:
     def said(role: str, kind: str, text: str) -> None:
         item({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
 
-    said("user", "input_text", "<environment_context>\n  <cwd>/home/dev/shop</cwd>\n</environment_context>")
+    said("user", "input_text", "<environment_context>\n  <cwd>/srv/shop</cwd>\n</environment_context>")
     for prompt in session.prompts():
         said("user", "input_text", prompt)
         item({"type": "user_message", "message": prompt}, "event_msg")
-        item({"cwd": "/home/dev/shop", "model": "gpt-test-codex"}, "turn_context")
+        item({"cwd": "/srv/shop", "model": "gpt-test-codex"}, "turn_context")
         for _ in session.rounds():
             item(
                 {"type": "reasoning", "summary": [{"type": "summary_text", "text": session.words()}], "encrypted_content": "x"}
@@ -213,7 +213,7 @@ def opencode(home: Path, session: _Session) -> None:
         path.write_text(json.dumps(value, indent=2))
 
     number, id = iter(range(10**6)), f"ses_{session.id[:13]}"
-    about = {"id": id, "version": "1.0.0", "projectID": "p1", "directory": "/home/dev/shop", "title": session.words()}
+    about = {"id": id, "version": "1.0.0", "projectID": "p1", "directory": "/srv/shop", "title": session.words()}
     put("session/p1", id, {**about, "time": {"created": session.millis(), "updated": session.millis()}})
 
     def message(role: str, parts: list[dict[str, Any]], **more: Any) -> None:
