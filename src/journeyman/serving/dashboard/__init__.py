@@ -45,6 +45,7 @@ from journeyman.serving.dashboard.layout import (
 from journeyman.serving.dashboard.overview import OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
+from journeyman.stores.documents import DocumentQuery
 from journeyman.stores.traces.base import (
     Page,
     Query,
@@ -266,6 +267,42 @@ def routes(
     ]
 
 
+class DocumentPages:
+    """What a team wrote, found by its words."""
+
+    def __init__(self, project: ProjectStores, frame: PageRenderer) -> None:
+        self._project, self._frame = project, frame
+
+    def documents(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Documents as they are now, what came in last first."""
+        kept = self._project.documents
+        typed = {key: fields[key] for key in ("q", "kind", "source", "author") if fields.get(key)}
+        query = DocumentQuery(
+            text=typed.get("q"), kind=typed.get("kind"), source=typed.get("source"), author=typed.get("author")
+        )
+        found, after = kept.document_page(query, limit=LINES, after=fields.get("after"))
+        counts = kept.document_counts()
+        return self._frame.page(
+            "documents.html",
+            title="Documents",
+            typed=typed,
+            documents=found,
+            next=after,
+            sources=sorted({source for source, _ in counts}),
+            kinds=sorted({kind for _, kind in counts}),
+        )
+
+    def document(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """One document, where it came from, and what stood in its place before."""
+        document = self._project.documents.document(request.path_params["name"])
+        if document is None:
+            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such document, or it was forgotten.")
+        revisions = self._project.documents.revisions(document)
+        return self._frame.page(
+            "document.html", title=f"{document.title or document.key} · Documents", document=document, revisions=revisions
+        )
+
+
 MOST_COUNTED = 1_000_000
 
 
@@ -303,6 +340,9 @@ def _project_pages(
     yield page("/releases/move", served.act, "POST")
     yield page("/releases/{name:path}", served.rollout)
     yield page("/audit", served.audit)
+    written = DocumentPages(project, frame)
+    yield page("/documents", written.documents)
+    yield page("/documents/{name}", written.document)
     watched = AlertPages(project, frame, person)
     yield page("/alerts", watched.alerts)
     yield page("/alerts", watched.act, "POST")

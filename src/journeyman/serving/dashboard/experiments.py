@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from journeyman.core.rollout import Rollout
     from journeyman.serving.ingest.base import Health
     from journeyman.stores.alerts import AlertStore
+    from journeyman.stores.documents import DocumentStore
     from journeyman.stores.rollouts import RolloutStore
 
 NOT_ADMITTED = "Only who has the token of serve.release_token_env may change what is released or shown."
@@ -90,10 +91,17 @@ class ProjectStores:
 
         return open_alerts(self._url)
 
+    @cached_property
+    def documents(self) -> "DocumentStore":
+        from journeyman.stores.documents import open_documents
+
+        return open_documents(self._url)
+
     def counts(self) -> Mapping[str, int]:
         """How many there are behind each address."""
         registry = self.registry
         return {
+            "/documents": sum(self.documents.document_counts().values()),
             "/runs": registry.count("runs"),
             "/evaluations": registry.count("evaluations"),
             "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
