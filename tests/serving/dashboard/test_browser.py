@@ -68,8 +68,9 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
-LEARNED = ("/", "/learn", "/alerts", "/system", "/documents", "/runs", f"/runs/{RUNS[1]}", f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}",
-           "/evaluations", f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases",
+LEARNED = ("/", "/learn", "/alerts", "/system", "/documents", "/runs", f"/runs/{RUNS[1]}",
+           f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
+           f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases",
            "/releases/context:desk%2Foslo", "/audit", "/nothing")  # fmt: skip
 
 
