@@ -209,7 +209,7 @@ def _spoilt(value: object, chance: random.Random) -> object:
     return [_spoilt(each, chance) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("name", set(WRITERS) - {"aider", "cursor"})
+@pytest.mark.parametrize("name", sorted(set(WRITERS) - {"aider", "cursor"}))
 def test_whatever_stands_in_the_files_is_read_or_named(name: str, tmp_path: Path) -> None:
     agent_sessions.write(tmp_path, name, 3)
     chance = random.Random(name)

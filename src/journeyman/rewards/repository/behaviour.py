@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.rewards.repository.suite import limits_for
-from journeyman.rewards.unit_tests import PACKAGE, carried, ended_by
-from journeyman.sandbox.base import Program, Sandbox
+from journeyman.rewards.repository.suite import reported
+from journeyman.rewards.unit_tests import ended_by
+from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository.tree import Tree
 
 WANTED = 300
@@ -56,17 +56,9 @@ async def behaviour(box: Sandbox, tree: Tree, target: Target, plugins: Sequence[
     Raises:
         SandboxError: The sandbox itself failed.
     """
-    told: list[str] = []
-
-    async def tell(arguments: Mapping[str, Any]) -> None:
-        told.append(str(arguments["0"]))
-
-    roots = [tree.root or ".", *(["."] if tree.root else [])]
-    asked = f"roots={roots!r}, plugins={list(plugins)!r}, place={(target.path, target.function)!r}, "
+    asked = f"{list(target.tests)!r}, plugins={list(plugins)!r}, place={(target.path, target.function)!r}, "
     asked += f"seed={target.seed}, wanted={target.wanted}"
-    code = f"from {PACKAGE} import recorded\nrecorded.run(lambda text: tools.report(text), {list(target.tests)!r}, {asked})\n"
-    program = Program(code=code, files={**tree.files, **carried("recorded")}, limits=limits_for(tree, _SECONDS), warm="pytest")
-    outcome = await box.run(program, tools={"report": tell})
+    outcome, told = await reported(box, tree, "recorded", asked, seconds=_SECONDS)
     if not outcome.ok or len(told) != 1:
         return Behaviour(broken=f"trying it came to no end: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip())
     try:

@@ -4,13 +4,12 @@ import ast
 import doctest
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from journeyman.rewards.repository.suite import limits_for
-from journeyman.rewards.unit_tests import PACKAGE, TIME, carried, ended_by
-from journeyman.sandbox.base import Program, Sandbox
+from journeyman.rewards.repository.suite import reported
+from journeyman.rewards.unit_tests import TIME, ended_by
+from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository.mutations import SourceFunction
 from journeyman.tasks.repository.rewriting import (
     looks_at_code,
@@ -37,17 +36,7 @@ async def run_examples(box: Sandbox, tree: Tree, words: str, module: str) -> Exa
     Raises:
         SandboxError: The sandbox itself failed.
     """
-    told: list[str] = []
-
-    async def tell(arguments: Mapping[str, Any]) -> None:
-        told.append(str(arguments["0"]))
-
-    roots = [tree.root or ".", *(["."] if tree.root else [])]
-    asked = f"{words!r}, module={module!r}, roots={roots!r}"
-    code = f"from {PACKAGE} import examples\nexamples.run(lambda text: tools.report(text), {asked})\n"
-    files = {**tree.files, **carried("examples")}
-    program = Program(code=code, files=files, limits=limits_for(tree, EXAMPLES_SECONDS), warm="pytest")
-    outcome = await box.run(program, tools={"report": tell})
+    outcome, told = await reported(box, tree, "examples", f"{words!r}, module={module!r}", seconds=EXAMPLES_SECONDS)
     try:
         (text,) = told
         found = json.loads(text)

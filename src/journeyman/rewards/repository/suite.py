@@ -62,21 +62,34 @@ async def run_suite(
     Raises:
         SandboxError: The sandbox itself failed.
     """
+    asked = f"{list(tests or tree.tests)!r}, plugins={list(plugins)!r}, cover={cover!r}"
+    outcome, told = await reported(box, tree, "suite", asked, seconds=seconds)
+    found = _read(told)
+    if found is None or not outcome.ok:
+        said = f"{ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
+        return SuiteRun(broken=f"the tests did not come to their end: {said}", outcome=outcome)
+    return replace(found, outcome=outcome)
+
+
+async def reported(box: Sandbox, tree: Tree, program: str, asked: str, *, seconds: float) -> tuple[RunOutcome, list[str]]:
+    """Run a program of `rewards.inside` among the files of a repository; what happened, and all that it reported.
+
+    Args:
+        asked: The arguments of its `run`, as Python, but for where to report and where the modules lie.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
     told: list[str] = []
 
     async def tell(arguments: Mapping[str, Any]) -> None:
         told.append(str(arguments["0"]))
 
     roots = [tree.root or ".", *(["."] if tree.root else [])]
-    asked = f"roots={roots!r}, plugins={list(plugins)!r}, cover={cover!r}"
-    code = f"from {PACKAGE} import suite\nsuite.run(lambda text: tools.report(text), {list(tests or tree.tests)!r}, {asked})\n"
-    program = Program(code=code, files={**tree.files, **carried("suite")}, limits=limits_for(tree, seconds), warm="pytest")
-    outcome = await box.run(program, tools={"report": tell})
-    found = _read(told)
-    if found is None or not outcome.ok:
-        said = f"{ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
-        return SuiteRun(broken=f"the tests did not come to their end: {said}", outcome=outcome)
-    return replace(found, outcome=outcome)
+    code = f"from {PACKAGE} import {program}\n{program}.run(lambda text: tools.report(text), {asked}, roots={roots!r})\n"
+    files = {**tree.files, **carried(program)}
+    run = Program(code=code, files=files, limits=limits_for(tree, seconds), warm="pytest")
+    return await box.run(run, tools={"report": tell}), told
 
 
 def _read(told: Sequence[str]) -> SuiteRun | None:
