@@ -76,8 +76,11 @@ def test_what_two_packages_taught_helps_on_a_third(
 
     against = ["--agent", "journeyman", "--playbook", "learned.json", "--against", "openai:gpt-5-mini"]
     examined = ["evaluate", "agent", "--tasks", "crates.jsonl", *against, *gate, "--json"]
-    found = json.loads(typed(*examined).splitlines()[-1])
-    assert found["passed"], found["reason"]
+    found = json.loads(typed(*examined, code=1).splitlines()[-1])
+    assert (found["baseline"], found["candidate"], found["unknown"]) == (0.0, 1.0, 0)
+    # The same tasks were looked at before, and eight of them do not bear a second look.
+    assert "gain +1.000 on 8 tasks" in found["reason"]
+    assert "look number 2 at these tasks" in found["reason"]
 
     assert "trained on, too" in _refused(capsys, *words[:-1], "train.jsonl", *gate)
     assert "no tasks of domain 'docs'" in _refused(capsys, *words, *gate, "--domain", "docs")

@@ -202,7 +202,7 @@ async def main():
         path = Path(folder, "mine")
         path.write_text("x")
         job = supervised.landlock_job
-        supervised.landlock_job = lambda place: {{**(told := job(place)), "readable": [*told["readable"], folder]}}
+        supervised.landlock_job = lambda place, *rest: {{**(told := job(place)), "readable": [*told["readable"], folder]}}
         before = path.stat()
         outcome = await supervised.Landlock().run(Program(code={MARKING!r}, arguments=(str(path),)))
         after = path.stat()

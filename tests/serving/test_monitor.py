@@ -649,7 +649,7 @@ def test_a_monitor_that_is_started_before_its_database_waits_for_it(tmp_path: Pa
             assert _soon(lambda: "the monitor waits" in said.read_text())
             made.start()
             time.sleep(1)
-            assert running.poll() is None
+            assert running.poll() is None, said.read_text()
             running.terminate()
             running.wait(20)
         finally:

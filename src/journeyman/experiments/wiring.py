@@ -201,7 +201,9 @@ def _repository(config: TrainingConfig) -> Dataset:
             "name files of different repositories, or one file alone, whose splits keep them apart"
         )
     workshop = RepositoryWorkshop(wanted, *workplaces(FOLDER, config.sandbox))
-    return Dataset(name=REPOSITORY, tasks=repository.clustered(wanted, config.min_clusters), verifier=workshop)
+    examined = [task for task in wanted if task.split is Split.HELD_OUT]
+    tasks = repository.clustered(wanted, config.min_clusters, examined=examined)
+    return Dataset(name=REPOSITORY, tasks=tasks, verifier=workshop)
 
 
 def agent_for(dataset: Dataset) -> MakeAgent:

@@ -219,13 +219,18 @@ def with_splits(tasks: Sequence[RepositoryTask], split: Callable[[str, str], Spl
     return tuple(replace(task, split=split(task.repository, task.source)) for task in tasks)
 
 
-def clustered(tasks: Sequence[RepositoryTask], least: int) -> tuple[Task, ...]:
+def clustered(
+    tasks: Sequence[RepositoryTask], least: int, *, examined: Sequence[RepositoryTask] | None = None
+) -> tuple[Task, ...]:
     """The tasks, each with what it goes well or badly together with.
 
     That is its repository, where there are enough of them to speak of the next one. With fewer, nothing is said of other
     repositories, and what tasks of these have in common is the function or commit that they were made of.
+
+    Args:
+        examined: Those that an examination is made of, where that is not all.
     """
-    few = len({task.repository for task in tasks}) < least
+    few = len({task.repository for task in (tasks if examined is None else examined)}) < least
     return tuple(
         replace(task.task(), cluster=f"{task.repository} {task.source or task.id}") if few else task.task() for task in tasks
     )
