@@ -82,7 +82,12 @@ def test_what_two_packages_taught_helps_on_a_third(
     assert "gain +1.000 on 8 tasks" in found["reason"]
     assert "look number 2 at these tasks" in found["reason"]
 
-    assert "trained on, too" in _refused(capsys, *words[:-1], "train.jsonl", *gate)
+    crates = repository.read(Path("crates.jsonl"))
+    twice = next(task for task in crates if sum(each.source == task.source for each in crates) > 1)
+    repository.write(Path("one.jsonl"), [twice])
+    repository.write(Path("rest.jsonl"), [task for task in crates if task != twice])
+    overlapping = ["--input", "rest.jsonl", "--held-out-input", "one.jsonl"]
+    assert "trained on, too" in _refused(capsys, *words[:4], *overlapping, *gate)
     assert "no tasks of domain 'docs'" in _refused(capsys, *words, *gate, "--domain", "docs")
     assert "needs its file" in _refused(capsys, "train", "playbook", "--dataset", "repository", *gate)
 
