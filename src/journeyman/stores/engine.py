@@ -35,7 +35,7 @@ _DRIVERS = {
 }
 
 _DAMAGED = "the store is damaged; restore it from a backup, or move it away"
-_NOT_YET = ("starting up", "shutting down", "recovery mode", "too many")
+_NOT_YET = ("starting up", "not yet accepting", "shutting down", "recovery mode", "too many")
 _ADVICE = {
     "database is locked": f"another process has been writing to it for more than {PATIENCE} s; wait for it or stop it",
     "unable to open database file": "see that its folder can be written to",
