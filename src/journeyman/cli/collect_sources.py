@@ -193,10 +193,10 @@ def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_j
             reports = [reader.reprocess(kind) for kind in dict.fromkeys(each.kind for each in sources)]
         else:
             reports = [reader.read(each, limits) for each in sources]
-    return told(reports, dry_run=given["dry_run"], as_json=as_json)
+    return show_reports(reports, dry_run=given["dry_run"], as_json=as_json)
 
 
-def told(reports: "Sequence[SourceReport]", *, dry_run: bool, as_json: bool) -> int:
+def show_reports(reports: "Sequence[SourceReport]", *, dry_run: bool, as_json: bool) -> int:
     """Say what came of it; the exit code."""
     problems = [each for report in reports for each in report.problems]
     found = sum(report.traces + report.documents for report in reports)

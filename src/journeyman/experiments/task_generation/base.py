@@ -15,14 +15,26 @@ from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox,
 from journeyman.sandbox.environments import VirtualEnvironment
 from journeyman.tasks.repository import Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import SourceFunction, functions
-from journeyman.tasks.repository.tree import Tree
+from journeyman.tasks.repository.tree import Tree, place_of_test
 
 MOST_COVERING = 40
 """Tests that are run on a change; the quickest of those that come by it."""
 OTHERS = 10
 """Tests that are asked to go on passing where all that come by the change fail."""
-TREES = "trees"
+_TREES = "trees"
 """Beside environments, the folder with the files that tasks start from."""
+
+
+def tree_file(digest: str, folder: Path) -> Path:
+    """Where files are kept, by their digest, in the folder of environments."""
+    return folder / _TREES / f"{digest}.tar.gz"
+
+
+def keep_tree(tree: Tree, folder: Path) -> None:
+    """Keep files that a task starts from."""
+    path = tree_file(tree.digest, folder)
+    if not path.exists():
+        tree.pack(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +60,7 @@ class TaskSource:
 
     def keep(self, tree: Tree) -> None:
         """Lay files that a task starts from beside those of the repository itself."""
-        path = self.environment.folder.parent / TREES / f"{tree.digest}.tar.gz"
-        if not path.exists():
-            tree.pack(path)
+        keep_tree(tree, self.environment.folder.parent)
 
     def covering(self, path: str, lines: Sequence[int]) -> tuple[str, ...]:
         """Passing tests that come by any of the lines of a file, quickest first."""
@@ -159,11 +169,7 @@ def _others(subject: TaskSource, failing: Sequence[str]) -> tuple[str, ...]:
 def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:
     """The task, where passing its tests says something: each file of them holds some that could fail."""
     for check in checks_of(task, task.examined(tree, task.right(tree))):
-        names = {
-            test.partition("::")[2].replace("::", ".")
-            for test in task.checks.fail_to_pass
-            if test.startswith(f"{check.file}::")
-        }
+        names = {name for path, name in map(place_of_test, task.checks.fail_to_pass) if path == check.file}
         if not can_fail(check, names):
             return Rejected("its tests assert nothing that could be turned round")
     return task

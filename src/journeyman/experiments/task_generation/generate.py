@@ -13,14 +13,15 @@ from typing import Any
 from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.experiments.task_generation.base import (
-    TREES,
     Generator,
     Rejected,
     Shares,
     TaskDraft,
     TaskSource,
     generator_of,
+    keep_tree,
     settled,
+    tree_file,
 )
 from journeyman.io.jsonl import append_line, iter_jsonl, json_object
 from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, SuiteRun, steady
@@ -116,7 +117,7 @@ def kept_tree(digest: str, folder: Path = FOLDER) -> Tree:
     Raises:
         InputError: They are not here.
     """
-    path = folder / TREES / f"{digest}.tar.gz"
+    path = tree_file(digest, folder)
     if not path.exists():
         raise InputError(f"the files {digest} are not in {folder}; `journeyman tasks environment build REPO` brings them there")
     return Tree.unpack(path)
@@ -238,7 +239,7 @@ async def import_rows(
                 found.reasons[result.reason] += 1
                 said(f"{each.task.source}: {result.reason}. {result.evidence.strip()[:200]}")
             else:
-                each.tree.pack(options.folder / "trees" / f"{each.tree.digest}.tar.gz")
+                keep_tree(each.tree, options.folder)
                 found.tasks.append(result.task)
     if not found.tasks:
         raise InputError(f"none of the {found.tried} rows of {rows} is a task that holds here; the reasons stand above")

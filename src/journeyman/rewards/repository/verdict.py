@@ -9,7 +9,7 @@ from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.repository.suite import SuiteRun, limits_for, run_suite
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import RepositoryTask
-from journeyman.tasks.repository.tree import Tree, in_tests, without_tests
+from journeyman.tasks.repository.tree import Tree, in_tests, place_of_test, without_tests
 
 NAME = "repository"
 TESTS_SECONDS = 120.0
@@ -103,7 +103,7 @@ def checks_of(task: RepositoryTask, right: Tree) -> list[Check]:
     of_author = {path: data for path, data in right.files.items() if in_tests(path) or not path.endswith(".py")}
     found: list[Check] = []
     for path in named_files(task.checks.fail_to_pass or task.checks.pass_to_pass):
-        names = {test.partition("::")[2].replace("::", ".") for test in wanted if test.startswith(f"{path}::")}
+        names = {name for where, name in map(place_of_test, wanted) if where == path}
         beside = {name: data for name, data in of_author.items() if name != path}
         text = without_tests(right.text(path), names, only=True)
         found.append(Check(name=path, kind="pytest", text=text, file=path, beside=beside))

@@ -6,7 +6,7 @@ what must hold afterwards. What is right (`reference`) and the tests that decide
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from fnmatch import fnmatch
@@ -17,7 +17,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.task import Split, Task
 from journeyman.io.atomic import write_text
 from journeyman.io.jsonl import Unusable, iter_jsonl, json_object
-from journeyman.tasks.repository.tree import Tree, in_tests, without_tests
+from journeyman.tasks.repository.tree import Tree, in_tests, place_of_test, without_tests
 
 HELD_OUT_SHARE = 0.3
 """Of the functions and commits that tasks are made of."""
@@ -94,9 +94,9 @@ class RepositoryTask:
     def _hidden(self, given: Tree) -> dict[str, frozenset[str]]:
         found: dict[str, set[str]] = {}
         for test in self.checks.fail_to_pass:
-            path, _, name = test.partition("::")
+            path, name = place_of_test(test)
             if path in given.files:
-                found.setdefault(path, set()).add(name.replace("::", "."))
+                found.setdefault(path, set()).add(name)
         return {path: frozenset(names) for path, names in found.items()}
 
     def examined(self, tree: Tree, state: Tree) -> Tree:
@@ -213,10 +213,6 @@ def _checks(row: Mapping[str, Any]) -> Checks:
         pass_to_pass=tuple(map(str, row.get("pass_to_pass", ()))),
         measure=dict(row.get("measure", {})),
     )
-
-
-def with_splits(tasks: Sequence[RepositoryTask], split: Callable[[str, str], Split] = split_of) -> tuple[RepositoryTask, ...]:
-    return tuple(replace(task, split=split(task.repository, task.source)) for task in tasks)
 
 
 def clustered(

@@ -142,6 +142,12 @@ def in_tests(path: str) -> bool:
     return is_test(path) or bool({"test", "tests", "testing"} & set(folders)) or PurePosixPath(path).name == "conftest.py"
 
 
+def place_of_test(test: str) -> tuple[str, str]:
+    """The file of a test `file::Class::test`, and its name there as `without_tests` takes it: `Class.test`."""
+    path, _, name = test.partition("::")
+    return path, name.replace("::", ".")
+
+
 def without_tests(text: str, names: Collection[str], *, only: bool = False) -> str:
     """A file of tests without some of them, all else as it stands.
 
