@@ -12,7 +12,7 @@ from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import SourceFunction, functions
 from journeyman.tasks.repository.rewriting import as_rows, function_of, looks_at_code, mutants, renamed, signature
-from journeyman.tasks.repository.tree import TESTS, without_tests
+from journeyman.tasks.repository.tree import TESTS, place_of_test, without_tests
 
 LEAST_MUTANTS = 4
 """That the tests noticed which are taken out."""
@@ -133,7 +133,7 @@ def _without(subject: TaskSource, removed: list[str]) -> dict[str, str | None]:
     """The files of tests as they are given."""
     found: dict[str, str | None] = {}
     for path in named_files(removed):
-        gone = {test.partition("::")[2].replace("::", ".") for test in removed if test.startswith(f"{path}::")}
+        gone = {name for where, name in map(place_of_test, removed) if where == path}
         found[path] = without_tests(subject.tree.text(path), gone)
     return found
 
