@@ -4,12 +4,15 @@ from pathlib import Path
 
 
 def below(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """All descendants of a process. One that ends while it is looked at has none."""
     found = []
     waiting = [pid]
     while waiting:
         for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            mine = [int(each) for each in task.read_text().split()]
+            try:
+                mine = [int(each) for each in task.read_text().split()]
+            except OSError:
+                continue
             found += mine
             waiting += mine
     return found
