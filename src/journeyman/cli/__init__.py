@@ -42,7 +42,7 @@ COMMANDS = {
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "dataset": "Build, look at and check sets of rows to train on.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
-    "pipeline": "Do all steps from what was recorded to a served model.",
+    "pipeline": "Do all steps from what was recorded to what is served.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
     "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
@@ -55,7 +55,6 @@ COMMANDS = {
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
 _TOGETHER = {
     **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
-    "pipeline": "train_weights:pipeline",
     "audit": "feedback:audit",
     "data-collection": "collect_sources:data_collection",
     "task-generation": "task_generation:command",
@@ -73,7 +72,8 @@ _RENAMED = {
 """Options as they were spelled before. They still work, and no help shows them."""
 
 
-def _spelled(option: str) -> str:
+def spelled(option: str) -> str:
+    """As the help shows it."""
     named = option.replace("_", "-")
     return _RENAMED.get(named, named)
 
@@ -95,7 +95,7 @@ class _Root(LazyGroup):
     lines=COMMANDS,
     homes=_TOGETHER,
     # Inherited by every command: `--num_examples` is `--num-examples`.
-    context_settings={"token_normalize_func": _spelled, "help_option_names": ["-h", "--help"]},
+    context_settings={"token_normalize_func": spelled, "help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="journeyman", prog_name="journeyman", message="%(prog)s %(version)s")
 def root() -> None:

@@ -129,17 +129,7 @@ def _estimated(prepared: "PreparedTraining", *, quiet: bool) -> dict[str, Any]:
 # From what was recorded to a model that is served.
 
 
-@click.group()
-def pipeline() -> None:
-    """Do all steps from what was recorded to a served model.
-
-    \b
-    Example:
-      journeyman pipeline weights --tasks desk --domain oslo --deploy-llamacpp
-    """
-
-
-@pipeline.command("weights")
+@click.command("weights")
 @options(PipelineConfig, leave_out=("dataset",))
 @options(DatasetConfig, only=("context",), helps={"context": "What becomes of a playbook's bullets in recorded prompts."})
 @options(

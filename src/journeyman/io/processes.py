@@ -1,10 +1,14 @@
 """Whether a process is still there, told so that a number used again by another one is not taken for it."""
 
+import ctypes
 import os
+import signal
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
 
 
 def start_time(pid: int) -> str | None:
@@ -46,3 +50,23 @@ def _here() -> dict[str, object]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
     return {"host": socket.gethostname(), "boot": boot, "namespace": namespace}
+
+
+def die_with_parent() -> None:
+    """To be called in a new process before it becomes its program: it is killed when whoever started it ends, however that
+    be. Does nothing where the system knows no such thing."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def session_cpu_seconds(session: int) -> float | None:
+    """What the processes of a session have used, with those of their children that they have seen end; `None` where the system
+    does not say."""
+    ticks, found = 0, False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                found = True
+                ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK") if found else None
