@@ -1,7 +1,9 @@
 """`journeyman pipeline`: several commands as the stages of one file, each carried out once."""
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from importlib.resources import files as package_files
@@ -41,7 +43,7 @@ _ALWAYS: Mapping[str, Mapping[str, Any]] = {
 _ACCEPTED = dict.fromkeys(("monitor", "traces autolabel", "rewards fit", "evaluate", "evaluate agent"), (0, 1))
 """Exit codes that are an answer: a rollout is held, a labeler is silent, a candidate is no better, of which a gate makes a
 reason."""
-_OWN = ("command", "arguments", "after", "accepts")
+_OWN = ("command", "arguments", "after", "accepts", "settings")
 _WRITTEN = ("out", "output", "output_playbook_path", "output_metrics_path", "environments", "store", "log")
 """Options that name what is written, or what is only a place."""
 _BUDGET = ("cost", "cpu_seconds", "wall_seconds")
@@ -77,19 +79,43 @@ trust_option = click.option("--trust", is_flag=True, help="Take files that were 
 @command.command("init")
 @click.option(
     "--preset",
+    "name",
     type=click.Choice(["desk", "repository", "traces"]),
     default="desk",
     show_default=True,
     help="What is learned from: a small world of its own, tasks of a repository, or recorded traces.",
 )
-def init(preset: str) -> None:
+def init(name: str) -> None:
     """Print a pipeline to begin with.
 
     \b
     Example:
       journeyman pipeline init --preset desk > pipeline.toml
     """
-    click.echo(_preset(preset), nl=False)
+    click.echo(preset(name), nl=False)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def import_(file: Path, as_json: bool) -> None:
+    """Print the configuration of an earlier system as a pipeline, and say what became of each key.
+
+    FILE is YAML: sections model, training, data_collection and reward_system, or the settings of one training of weights. It
+    may also be run as it is.
+
+    \b
+    Example:
+      journeyman pipeline import configs/my_config.yaml > pipeline.toml
+    """
+    from journeyman.experiments.pipeline.foreign import tables_of
+
+    tables, accounts = tables_of(file)
+    if as_json:
+        emit({"pipeline": tables, "keys": [asdict(each) for each in accounts]}, as_json=True)
+        return
+    write(*_toml(tables))
+    say(*(f"{each.key}: {each.fate}: {each.became}" for each in accounts))
 
 
 @command.command("plan")
@@ -230,6 +256,10 @@ def read(file: Path, *, sets: Sequence[str] = (), quick: bool = False) -> Pipeli
 
 
 def _tables(file: Path) -> tuple[str, dict[str, Any]]:
+    if file.suffix in (".yaml", ".yml"):
+        from journeyman.experiments.pipeline.foreign import tables_of
+
+        return "", dict(tables_of(file)[0])
     try:
         text = file.read_text(encoding="utf-8")
         found = tomllib.loads(text)
@@ -299,6 +329,11 @@ def _stage(file: Path, text: str, name: str, said: Mapping[str, Any], before: st
         files=tuple(reads),
         after=after,
         accepts=tuple(said.get("accepts", _ACCEPTED.get(typed, (0,)))),
+        settings={
+            f"JOURNEYMAN_{section}__{key}".upper(): value if isinstance(value, str) else json.dumps(value)
+            for section, table_ in said.get("settings", {}).items()
+            for key, value in table_.items()
+        },
         resumes="resume" in options,
         bounded="max_cost" in options and "max_cost" not in given,
     )
@@ -377,8 +412,22 @@ def _line(text: str, table_name: str, key: str) -> int | None:
     return None
 
 
-def _preset(name: str) -> str:
+def preset(name: str) -> str:
+    """The file to begin with."""
     return (package_files("journeyman.experiments.pipeline") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _toml(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, settings in tables.items():
+        yield f"[{name}]"
+        yield from (f"{key} = {_value(value)}" for key, value in settings.items())
+        yield ""
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_value(each)}' for key, each in value.items())} }}"
+    return json.dumps(value)
 
 
 # Where runs are kept.

@@ -290,7 +290,7 @@ class _Execution:
         command = (*plan.stage.command, "--resume", run_id) if run_id else plan.command
         if plan.stage.bounded and left.cost is not None:
             command = (*command, "--max-cost", f"{left.cost:g}")
-        process = StageProcess(command, self._folder.place(plan), profiled=self._options.profiled)
+        process = StageProcess(command, self._folder.place(plan), settings=plan.stage.settings, profiled=self._options.profiled)
         began = before.began if before and run_id else process.began
         keep(plan, state="running", began=began, process=process.told)
         code, reason = process.wait(left, lambda seconds: self._watcher.running(plan, seconds))
@@ -319,7 +319,7 @@ class _Execution:
 class StageProcess:
     """A stage's command at work, in a session of its own, which ends with this process."""
 
-    def __init__(self, command: Sequence[str], place: Path, *, profiled: bool) -> None:
+    def __init__(self, command: Sequence[str], place: Path, *, settings: Mapping[str, str], profiled: bool) -> None:
         place.mkdir(parents=True, exist_ok=True)
         self._log, self._out = place.with_suffix(".log"), place.with_suffix(".out")
         self._started = time.monotonic()
@@ -330,6 +330,7 @@ class StageProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
+                env={**os.environ, **settings},
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )

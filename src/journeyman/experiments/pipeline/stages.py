@@ -22,6 +22,8 @@ OUT = "out"
 _REFERENCE = re.compile(r"\{([a-z][a-z0-9_]*)((?:\.[A-Za-z0-9_-]+)*)\}")
 _SERVING = ("releases", "deploy", "monitor", "serve")
 """Commands whose source includes what serves; all others are below it."""
+_GROWING = ("log", "folder", "store")
+"""What a command names and goes on writing to, which is nothing that it has made."""
 _WEIGHTS = ("*.safetensors", "*.gguf")
 
 State = Literal["running", "done", "refused", "failed", "stopped"]
@@ -42,6 +44,8 @@ class Stage:
     """Stages that come before it without being named in its arguments."""
     accepts: tuple[int, ...] = (0,)
     """Exit codes that are no failure."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of settings of the project that are others for this stage."""
     resumes: bool = False
     """Its command goes on with `--resume RUN`."""
     bounded: bool = False
@@ -203,7 +207,11 @@ def parts_of(stage: Stage, made: Mapping[str, StageRecord]) -> dict[str, str]:
     filled = [fill(text, stage, made, f"{{{OUT}}}") for text in stage.arguments]
     parts = {"command": " ".join([*stage.command, *filled]) or "gate", "code": codedigest_of(serving=_serves(stage))}
     for name, record in made.items():
-        parts[f"stage {name}"] = digest_of({**record.outputs, "result": json.dumps(record.result, sort_keys=True)})
+        # Not where it lies nor how long it took: what comes out the same again costs nothing further on.
+        parts[f"stage {name}"] = digest_of(
+            {str(number): digest for number, digest in enumerate(sorted(record.outputs.values()))}
+            or {"result": json.dumps(record.result, sort_keys=True)}
+        )
     for text in stage.files:
         parts[f"file {text}"] = _content(fill(text, stage, made, f"{{{OUT}}}"), stage)
     return parts
@@ -242,13 +250,14 @@ def difference(now: Mapping[str, str], before: Mapping[str, str]) -> str:
 
 @cache
 def codedigest_of(*, serving: bool) -> str:
-    """Of the version and the source that a command runs: what lies below the commands, and what serves only where it does."""
+    """Of the version and the source that a command runs: what lies below the commands, what serves only where it does, and not
+    what is read here."""
     root = Path(journeyman.__file__).parent
     left_out = {"cli", "compat"} | (set() if serving else {"serving"})
     digest = hashlib.sha256(version("journeyman").encode())
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
-        if relative.parts[0] not in left_out:
+        if relative.parts[0] not in left_out and relative.parts[:2] != ("experiments", "pipeline"):
             digest.update(f"{relative}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -289,8 +298,9 @@ def files_of(result: Mapping[str, Any], place: Path) -> Iterator[Path]:
 
 def _named(value: Any) -> Iterator[Path]:
     if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _named(each)
+        for name, each in value.items():
+            if name not in _GROWING:
+                yield from _named(each)
     elif isinstance(value, list):
         for each in value:
             yield from _named(each)
