@@ -1,0 +1,253 @@
+"""`journeyman pipeline`: stages of a file are carried out once, in order, and begun again for a reason."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman.cli import main
+from journeyman.cli.pipeline import read
+from journeyman.core.errors import InputError
+from journeyman.stores.traces import open_traces
+from tests.optimizers.weights.data.attempts import answered
+
+STAGES = """
+[pipeline]
+name = "rows"
+
+[rows]
+command = "dataset build"
+method = "kto"
+out = "{out}/kto.jsonl"
+agent = "desk"
+
+[check]
+command = "dataset check"
+arguments = ["{rows.out}"]
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with open_traces(".journeyman/journeyman.db") as traces:
+        traces.add(answered(f"desk{at}", f"{at}", agent="desk", reward=at / 3) for at in range(4))
+    (tmp_path / "pipeline.toml").write_text(STAGES)
+    return tmp_path
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert main(["pipeline", *arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def states(found: dict[str, Any]) -> dict[str, str]:
+    return {name: state for name, (state, _) in found["stages"].items()}
+
+
+def at_work(here: Path) -> bool:
+    return any('"running"' in path.read_text() for path in here.glob(".journeyman/pipelines/rows/rows-*.json"))
+
+
+def refusal(file: Path, text: str, **more: Any) -> str:
+    file.write_text(text)
+    with pytest.raises(InputError) as raised:
+        read(file, **more)
+    return str(raised.value)
+
+
+@pytest.mark.slow
+def test_what_is_there_is_taken_what_changed_is_made_again_and_what_hangs_on_it_only_if_that_differs(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    plan = ran(capsys, "plan")["stages"]
+    assert [(each["stage"], each["why"]) for each in plan] == [("rows", "was never carried out"), ("check", "waits for rows")]
+    first = ran(capsys, "run")
+    assert states(first) == {"rows": "done", "check": "done"}
+    (rows,) = [path for path in first["results"]["rows"]["outputs"] if path.endswith("kto.jsonl")]
+    assert len(Path(rows).read_text().splitlines()) == first["results"]["rows"]["result"]["rows"] > 0
+    assert first["results"]["check"]["result"]["faults"] == []
+
+    # A comment is nothing; a setting that makes no difference costs its own stage and nothing further on.
+    (here / "pipeline.toml").write_text(STAGES + "# told again\n")
+    again = ran(capsys, "run")
+    assert states(again) == {"rows": "cached", "check": "cached"}
+    assert ran(capsys, "diff", first["id"], again["id"])["differences"] == {}
+    other = ran(capsys, "run", "--set", "rows.threshold=0.9")
+    assert states(other) == {"rows": "done", "check": "done"}
+    differences = ran(capsys, "diff", first["id"], other["id"], code=1)["differences"]
+    assert any("--threshold 0.9" in line for line in differences["rows"])
+    # Put back, it is there still.
+    assert states(ran(capsys, "run")) == {"rows": "cached", "check": "cached"}
+    timed = ran(capsys, "plan", "--from", "rows")["stages"][0]
+    assert timed["why"] == "asked for"
+    low, middle, high = timed["seconds"]
+    assert 0 < low <= middle <= high
+
+    assert main(["pipeline", "show"]) == 0
+    assert "rows" in capsys.readouterr().out
+
+    # By hand is not by the pipeline.
+    Path(rows).write_text("{}\n")
+    assert main(["pipeline", "run"]) == 2
+    assert "was changed since the stage rows made it" in capsys.readouterr().err
+    assert states(ran(capsys, "run", "--trust"))["rows"] == "cached"
+    Path(rows).unlink()
+    assert states(ran(capsys, "run"))["rows"] == "done"
+
+
+@pytest.mark.slow
+def test_a_stage_that_fails_or_a_gate_that_refuses_stops_what_comes_after(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    failing = STAGES.replace('agent = "desk"', 'agent = "nobody"')
+    (here / "pipeline.toml").write_text(failing)
+    found = ran(capsys, "run", code=2)
+    assert states(found) == {"rows": "failed", "check": "not reached"}
+    assert found["reason"].startswith("rows: ")
+    refused = STAGES + '\n[gate]\nafter = ["rows"]\n[more]\ncommand = "dataset check"\narguments = ["{rows.out}"]\n'
+    (here / "pipeline.toml").write_text(refused)
+    assert main(["pipeline", "run"]) == 2
+    assert "the stage rows says nothing that a gate decides by" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_budget_stops_before_the_next_stage_and_two_runs_do_not_share_a_folder(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    bounded = STAGES.replace('name = "rows"', 'name = "rows"\nbudget = { cpu_seconds = 0.01 }')
+    (here / "pipeline.toml").write_text(bounded)
+    found = ran(capsys, "run", code=1)
+    assert "stopped" in states(found).values()
+    assert "budget of" in found["reason"]
+    assert states(found)["check"] in ("stopped", "not reached")
+
+    (here / "pipeline.toml").write_text(STAGES)
+    command = [sys.executable, "-m", "journeyman", "pipeline", "run", "--from", "rows"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as first:
+        until = time.monotonic() + 30
+        while not at_work(here) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert main(["pipeline", "run"]) == 2
+        assert "is being run by another process" in capsys.readouterr().err
+        # Whoever started a stage is killed, and the stage with it; the next run begins it anew.
+        os.kill(first.pid, signal.SIGKILL)
+    assert states(ran(capsys, "run"))["rows"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[train]\nmethd = 'kto'\ncommand = 'train weights'", "line 2: [train] has no methd; did you mean method?"),
+        ("[train]\ncommand = 'train wieghts'", "and there is none; did you mean weights?"),
+        ("[mine]\nx = 1", "the stage mine does not say which command it is"),
+        ("[mine]\ncommand = 'serve'", "cannot be 'serve', which does not end by itself"),
+        ("[pipeline]\nbudget = { cots = 1 }\n[monitor]", "[pipeline.budget] has no cots; did you mean cost?"),
+        ("[pipeline]\nbudget = { cost = -1 }\n[monitor]", "the budget's cost is -1, and must be a number above 0"),
+        ("[pipeline]\nname = 'a/b'\n[monitor]", "must be of letters, digits, - and _"),
+        ("[pipeline]\nstages = ['train', 'monitor']\n[monitor]", "names the stage train, and has no table [train]"),
+        ("x = 1\n[monitor]", "line 1: x stands outside of a table"),
+        ("[monitor", "is no TOML"),
+        ("", "has no stages"),
+        ("[monitor]\nonce = 3", "--once is yes or no, and is said as true or false, not 3"),
+        (
+            "[a]\ncommand = 'monitor'\nafter = ['b']\n[b]\ncommand = 'monitor'\nafter = ['a']",
+            "wait for each other; one of them must not",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path / "pipeline.toml", text)
+
+
+def test_a_value_of_one_run_names_a_table_and_a_key(tmp_path: Path) -> None:
+    assert "there is no table [trian]" in refusal(tmp_path / "p.toml", "[monitor]", sets=["trian.x=1"])
+    assert "is not STAGE.KEY=VALUE" in refusal(tmp_path / "p.toml", "[monitor]", sets=["monitor"])
+
+
+@pytest.mark.parametrize("preset", ["desk", "repository", "traces"])
+def test_every_preset_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: str) -> None:
+    assert main(["pipeline", "init", "--preset", preset]) == 0
+    file = tmp_path / "pipeline.toml"
+    file.write_text(capsys.readouterr().out)
+    found = read(file)
+    assert found.name == preset
+    assert ("gate" in [stage.name for stage in found.stages]) == (preset != "traces")
+
+
+SAMPLE = """
+model:
+  hidden_size: 512          # Hidden layer size
+  num_layers: 4            # Number of transformer layers
+  dropout: 0.1             # Dropout rate
+  max_sequence_length: 2048 # Maximum input sequence length
+  vocab_size: 1000         # Vocabulary size
+  num_task_types: 10       # Number of task types
+training:
+  learning_rate: 1e-4      # Learning rate
+  batch_size: 16           # Batch size
+  num_epochs: 100          # Number of training epochs
+  warmup_steps: 1000       # Warmup steps
+  weight_decay: 0.01       # Weight decay
+  gradient_clip_norm: 1.0  # Gradient clipping
+data_collection:
+  enabled_sources: [agent_workspaces, devlogs, vector_database, messaging_system]
+  max_samples_per_source: 10000
+  quality_threshold: 0.5
+  batch_size: 100
+reward_system:
+  component_weights: {code_quality: 0.25, functionality: 0.2}
+  penalty_multiplier: 0.5
+  bonus_threshold: 0.8
+"""
+TRAINING = """
+base_model: Qwen/Qwen2.5-1.5B-Instruct
+method: grpo
+lora_r: 16
+per_device_batch_size: 2
+learning_rate: 5e-5
+use_bf16: true
+colour: blue
+"""
+
+
+def test_configurations_of_earlier_systems_are_pipelines_and_every_key_is_accounted_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(SAMPLE)
+    assert main(["pipeline", "import", str(file), "--json"]) == 0
+    keys = {each["key"]: each["fate"] for each in json.loads(capsys.readouterr().out)["keys"]}
+    assert len(keys) == 6 + 6 + 4 + 4
+    assert {key for key, fate in keys.items() if fate == "renamed"} == {
+        *("training.learning_rate", "training.batch_size", "training.num_epochs"),
+        *("model.dropout", "model.max_sequence_length"),
+        *("data_collection.max_samples_per_source", "data_collection.quality_threshold"),
+    }
+    collect, train, gate = read(file).stages
+    assert (collect.name, train.name, gate.name) == ("collect", "train", "gate")
+    assert collect.settings["JOURNEYMAN_COLLECT__MAX_SAMPLES_PER_SOURCE"] == "10000"
+    assert "--learning-rate 0.0001" in " ".join(train.arguments)
+    # What is printed is the same pipeline.
+    assert main(["pipeline", "import", str(file)]) == 0
+    (tmp_path / "agent.toml").write_text(capsys.readouterr().out)
+    assert read(tmp_path / "agent.toml").stages == read(file).stages
+
+
+def test_the_settings_of_one_training_are_a_pipeline_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "training.yaml"
+    file.write_text(TRAINING)
+    assert main(["pipeline", "import", str(file), "--json"]) == 0
+    keys = {each["key"]: each["fate"] for each in json.loads(capsys.readouterr().out)["keys"]}
+    assert (keys["method"], keys["per_device_batch_size"], keys["colour"]) == ("taken", "renamed", "without meaning here")
+    assert "--bf16" in read(file).stages[0].arguments
+    file.write_text("colour: blue\n")
+    assert main(["pipeline", "plan", str(file)]) == 2
+    assert "is no configuration that is known" in capsys.readouterr().err
