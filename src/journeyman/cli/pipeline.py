@@ -179,8 +179,8 @@ def run(file: Path, as_json: bool, *, debug: bool, profile: bool, **given: Any) 
             raise
     if not as_json:
         _show_run(folder, done)
-        if done.reason:
-            say(f"stopped: {done.reason}", f"go on with: journeyman pipeline run {file}")
+    if done.reason:
+        say(f"stopped: {done.reason}", f"go on with: journeyman pipeline run {file}")
     emit({**done.json(), "results": _results(folder, done)}, as_json=as_json)
     return done.exit_code
 
