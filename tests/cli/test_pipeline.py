@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.pipeline import read
+from journeyman.cli.pipeline_file import read
 from journeyman.core.errors import InputError
 from journeyman.stores.traces import open_traces
 from tests.optimizers.weights.data.attempts import answered

@@ -57,6 +57,7 @@ COMMANDS = {
 _TOGETHER = {
     **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
     "audit": "feedback:audit",
+    "orchestrate": "pipeline:orchestrate",
     "data-collection": "collect_sources:data_collection",
     "task-generation": "task_generation:command",
 }

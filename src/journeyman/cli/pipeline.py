@@ -1,11 +1,9 @@
 """`journeyman pipeline`: several commands as the stages of one file, each carried out once."""
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -14,39 +12,14 @@ import click
 
 from journeyman.cli.console import Screen, duration, named_columns, number, say, table, write
 from journeyman.cli.lazy import LazyGroup
+from journeyman.cli.pipeline_file import read, tables_of
 from journeyman.cli.shared import emit, json_option, project_folder
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.runner import PipelineFolder, RunOptions
-from journeyman.experiments.pipeline.stages import Budget, Found, Pipeline, PipelineRun, Stage, StagePlan, StageRecord
+from journeyman.experiments.pipeline.stages import Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord
 
 FILE = "pipeline.toml"
 FOLDER = "pipelines"
-COMMANDS = {
-    "collect": "collect all",
-    "tasks": "tasks generate",
-    "label": "traces autolabel",
-    "reward": "rewards fit",
-    "train": "train playbook",
-    "evaluate": "evaluate",
-    "gate": "",
-    "deploy": "deploy llamacpp",
-    "release": "releases start",
-    "monitor": "monitor",
-}
-"""What the tables of usual names carry out, unless they say another command."""
-_ENDLESS = ("serve", "pipeline", "demo", "orchestrate")
-_ALWAYS: Mapping[str, Mapping[str, Any]] = {
-    "monitor": {"once": True},
-    "deploy llamacpp": {"detach": True, "port": 0},
-}
-"""Without these a command would not come to an end, or two pipelines would want one port."""
-_ACCEPTED = dict.fromkeys(("monitor", "traces autolabel", "rewards fit", "evaluate", "evaluate agent"), (0, 1))
-"""Exit codes that are an answer: a rollout is held, a labeler is silent, a candidate is no better, of which a gate makes a
-reason."""
-_OWN = ("command", "arguments", "after", "accepts", "settings")
-_WRITTEN = ("out", "output", "output_playbook_path", "output_metrics_path", "environments", "store", "log")
-"""Options that name what is written, or what is only a place."""
-_BUDGET = ("cost", "cpu_seconds", "wall_seconds")
 
 
 @click.group(
@@ -108,8 +81,6 @@ def import_(file: Path, as_json: bool) -> None:
     Example:
       journeyman pipeline import configs/my_config.yaml > pipeline.toml
     """
-    from journeyman.experiments.pipeline.foreign import tables_of
-
     tables, accounts = tables_of(file)
     if as_json:
         emit({"pipeline": tables, "keys": [asdict(each) for each in accounts]}, as_json=True)
@@ -223,193 +194,6 @@ def diff(first: str, second: str, as_json: bool) -> int:
             write("nothing differs")
     emit({"first": before.id, "second": after.id, "differences": differences}, as_json=as_json)
     return 1 if differences else 0
-
-
-# A file of stages, read.
-
-
-def read(file: Path, *, sets: Sequence[str] = (), quick: bool = False) -> Pipeline:
-    """A pipeline as its file says, over it what was said by `--set`.
-
-    Raises:
-        InputError: The file cannot be used: with its line, and what was probably meant.
-    """
-    text, tables = _tables(file)
-    for each in sets:
-        _set(tables, each)
-    head = tables.pop("pipeline", {})
-    if strange := sorted(set(head) - {"name", "stages", "budget"}):
-        raise _unknown(file, text, "pipeline", strange[0], ["name", "stages", "budget"])
-    names = head.get("stages", list(tables))
-    if missing := [name for name in names if name not in tables and name != "gate"]:
-        raise InputError(f"{file} names the stage {missing[0]}, and has no table [{missing[0]}]")
-    stages, before = [], ""
-    for name in names:
-        stages.append(_stage(file, text, name, tables.get(name, {}), before, quick=quick))
-        before = name
-    if not stages:
-        raise InputError(f"{file} has no stages: a table each, as in `journeyman pipeline init`")
-    name = str(head.get("name", file.stem))
-    if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
-        raise InputError(f"{file}: the pipeline's name is {name!r}, and must be of letters, digits, - and _")
-    return Pipeline.of(name, stages, _budget(file, text, head.get("budget", {})))
-
-
-def _tables(file: Path) -> tuple[str, dict[str, Any]]:
-    if file.suffix in (".yaml", ".yml"):
-        from journeyman.experiments.pipeline.foreign import tables_of
-
-        return "", dict(tables_of(file)[0])
-    try:
-        text = file.read_text(encoding="utf-8")
-        found = tomllib.loads(text)
-    except FileNotFoundError:
-        raise InputError(f"there is no {file}; begin one with: journeyman pipeline init --preset desk > {file}") from None
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{file} is no TOML: {error}") from None
-    if loose := [name for name, value in found.items() if not isinstance(value, dict)]:
-        raise InputError(f"{file}, line {_line(text, '', loose[0])}: {loose[0]} stands outside of a table such as [train]")
-    return text, found
-
-
-def _set(tables: dict[str, Any], said: str) -> None:
-    path, equals, value = said.partition("=")
-    stage, dot, key = path.strip().partition(".")
-    if not (equals and dot and stage and key):
-        raise InputError(f"--set {said!r} is not STAGE.KEY=VALUE, such as train.max_steps=20")
-    if stage not in tables:
-        raise InputError(f"--set {said!r}: there is no table [{stage}]; there are {', '.join(tables)}")
-    try:
-        tables[stage][key] = tomllib.loads(f"value = {value}")["value"]
-    except ValueError:
-        tables[stage][key] = value
-
-
-def _budget(file: Path, text: str, said: Mapping[str, Any]) -> Budget:
-    if strange := sorted(set(said) - set(_BUDGET)):
-        raise _unknown(file, text, "pipeline.budget", strange[0], _BUDGET)
-    for name, value in said.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise InputError(f"{file}: the budget's {name} is {value!r}, and must be a number above 0")
-    return Budget(**{name: float(value) for name, value in said.items()})
-
-
-def _stage(file: Path, text: str, name: str, said: Mapping[str, Any], before: str, *, quick: bool) -> Stage:
-    typed = str(said.get("command", COMMANDS.get(name, "?")))
-    if typed == "?":
-        raise InputError(
-            f'{file}: the stage {name} does not say which command it is; add command = "train weights", or another'
-        )
-    after = tuple(_texts(said.get("after", [before] if before else [])))
-    if name == "gate" and not typed:
-        if strange := sorted(set(said) - {"after"}):
-            raise _unknown(file, text, name, strange[0], ["after"])
-        return Stage(name=name, command=(), after=after)
-    found = _command(file, name, typed)
-    options = {_python(opt): param for param in found.params for opt in param.opts if opt[0] == "-"}
-    given = {**_ALWAYS.get(typed, {}), **{key: value for key, value in said.items() if key not in _OWN}}
-    if quick and "quick" in options:
-        given["quick"] = True
-    arguments: list[str] = []
-    reads: list[str] = []
-    for key, value in given.items():
-        if (param := options.get(_python(key))) is None or key in ("json", "help", "resume"):
-            raise _unknown(file, text, name, key, [each for each in options if each not in ("json", "help", "resume")])
-        arguments += _typed(param, value)
-        if _python(key) not in _WRITTEN:
-            reads += [each for each in _texts(value) if _is_read(param, each)]
-    words = _texts(said.get("arguments", []))
-    reads += [each for each in words if Path(each).exists()]
-    return Stage(
-        name=name,
-        command=tuple(typed.split()),
-        arguments=(*arguments, *words),
-        files=tuple(reads),
-        after=after,
-        accepts=tuple(said.get("accepts", _ACCEPTED.get(typed, (0,)))),
-        settings={
-            f"JOURNEYMAN_{section}__{key}".upper(): value if isinstance(value, str) else json.dumps(value)
-            for section, table_ in said.get("settings", {}).items()
-            for key, value in table_.items()
-        },
-        resumes="resume" in options,
-        bounded="max_cost" in options and "max_cost" not in given,
-    )
-
-
-def _command(file: Path, stage: str, typed: str) -> click.Command:
-    from journeyman.cli import root
-
-    context = click.Context(root, info_name="journeyman")
-    found: click.Command = root
-    for word in typed.split():
-        below = found.get_command(context, word) if isinstance(found, click.Group) else None
-        if below is None:
-            names = found.list_commands(context) if isinstance(found, click.Group) else []
-            near = get_close_matches(word, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InputError(f"{file}: the stage {stage} names the command {typed!r}, and there is none{hint}")
-        found = below
-    if typed.split()[0] in _ENDLESS:
-        raise InputError(f"{file}: the stage {stage} cannot be {typed!r}, which does not end by itself")
-    if not any("--json" in param.opts for param in found.params):
-        raise InputError(f"{file}: the stage {stage} cannot be {typed!r}, which has no --json to say what it made")
-    return found
-
-
-def _typed(param: click.Parameter, value: Any) -> list[str]:
-    """An option as it is typed."""
-    name = next(opt for opt in param.opts if opt.startswith("--"))
-    if isinstance(value, bool):
-        off = next((opt for opt in param.secondary_opts), None)
-        return [name] if value else [off] if off else []
-    if getattr(param, "is_flag", False):
-        raise InputError(f"{name} is yes or no, and is said as true or false, not {value!r}")
-    if isinstance(value, Mapping):
-        return [name, ",".join(f"{key}={each}" for key, each in value.items())]
-    if isinstance(value, list):
-        several = getattr(param, "multiple", False)
-        return [word for each in value for word in (name, str(each))] if several else [name, ",".join(map(str, value))]
-    return [name, str(value)]
-
-
-def _is_read(param: click.Parameter, name: str) -> bool:
-    if "{" in name:
-        return False
-    return Path(name).expanduser().exists() or bool(getattr(param.type, "exists", False))
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, list | tuple):
-        return [str(each) for each in value]
-    return [value] if isinstance(value, str) else []
-
-
-def _python(option: str) -> str:
-    from journeyman.cli import spelled
-
-    return spelled(option.lstrip("-")).replace("-", "_")
-
-
-def _unknown(file: Path, text: str, table_name: str, key: str, known: Sequence[str]) -> InputError:
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    at = f", line {line}" if (line := _line(text, table_name, key)) else ""
-    return InputError(f"{file}{at}: [{table_name}] has no {key}; {hint}")
-
-
-def _line(text: str, table_name: str, key: str) -> int | None:
-    """Where a key stands, which the reader of TOML does not say."""
-    here = ""
-    for at, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith("["):
-            here = stripped.strip("[] ")
-        elif here == table_name and stripped.split("=")[0].strip(" \"'") == key:
-            return at
-    return None
 
 
 def preset(name: str) -> str:
@@ -590,3 +374,62 @@ def _show_run(folder: PipelineFolder, run: PipelineRun) -> None:
         rows.append((name, *told, f"{found}{f': {record.reason}' if record and record.reason else ''}"))
     write(f"run {run.id} of {run.pipeline}: {duration(run.seconds)}, {number(run.cpu_seconds, '.1f')} s of CPU")
     table(columns, rows)
+
+
+# The same under the names of an earlier system.
+
+
+@click.command("orchestrate")
+@click.option("--full-pipeline", is_flag=True, help="Carry out all stages of --config.")
+@click.option("--quick-train", is_flag=True, help="A short run of each of them, for --epochs.")
+@click.option("--resume", is_flag=True, help="Go on with what was broken off.")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A pipeline, or YAML of sections model, training, data_collection and reward_system.  [default: pipeline.toml]",
+)
+@click.option("--epochs", type=click.IntRange(1), metavar="N", help="Times through the data.")
+@click.option("--checkpoint", metavar="FILE", help="Taken for --resume's sake: the newest checkpoint is found by itself.")
+@click.option("--profile", is_flag=True, help="Draw where each stage spends its time, as flame graphs (extra profile).")
+@click.option("--debug", is_flag=True, envvar="DEBUG", help="Show what each stage is told, and what it says; so does DEBUG=1.")
+@json_option
+@click.pass_context
+def orchestrate(  # noqa: PLR0913  # the options of one command
+    context: click.Context,
+    *,
+    full_pipeline: bool,
+    quick_train: bool,
+    resume: bool,
+    file: Path | None,
+    epochs: int | None,
+    checkpoint: str | None,
+    profile: bool,
+    debug: bool,
+    as_json: bool,
+) -> int:
+    """Carry out a whole pipeline from one configuration.
+
+    `journeyman pipeline` says more of its stages.
+
+    \b
+    Examples:
+      journeyman orchestrate --full-pipeline --config configs/my_config.yaml
+      journeyman orchestrate --quick-train --epochs 50
+      journeyman orchestrate --resume --checkpoint checkpoints/latest.pth
+    """
+    if not (full_pipeline or quick_train or resume or profile):
+        raise InputError("one of --full-pipeline, --quick-train and --resume says what is to be done")
+    if checkpoint:
+        say(f"{checkpoint} is not read: the stage that was broken off has a checkpoint of its own, and goes on from that")
+    given = file or Path(FILE)
+    if file is None and not given.exists():
+        given.write_text(preset("desk"), encoding="utf-8")
+        say(f"{given} was written: a small model that comes along learns a job; put your own stages there")
+    sets = (f"train.num_epochs={epochs}",) if epochs else ()
+    code: int = context.invoke(
+        run, file=given, as_json=as_json, debug=debug, profile=profile, begin="", only="", resume=True, trust=False,
+        sets=sets, quick=quick_train,
+    )  # fmt: skip
+    return code

@@ -30,7 +30,7 @@ from journeyman.experiments.pipeline.stages import (
     Found,
     Pipeline,
     PipelineRun,
-    Stage,
+    PipelineStage,
     StagePlan,
     StageRecord,
     State,
@@ -106,7 +106,7 @@ class PipelineFolder:
             records[stage.name] = plan.record if plan.is_cached else None
         return plans
 
-    def plan_of(self, stage: Stage, made: Mapping[str, StageRecord | None], options: RunOptions) -> StagePlan:
+    def plan_of(self, stage: PipelineStage, made: Mapping[str, StageRecord | None], options: RunOptions) -> StagePlan:
         """One stage, over what those before it made; `None` for what is yet to be made."""
         names = [each.name for each in self.pipeline.stages]
         waits = [name for name in stage.needs(names) if made.get(name) is None]
@@ -188,7 +188,7 @@ class PipelineFolder:
         write_json(self.place(plan).with_suffix(".json"), asdict(record))
         return record
 
-    def _earlier(self, stage: Stage) -> tuple[StageRecord, ...]:
+    def _earlier(self, stage: PipelineStage) -> tuple[StageRecord, ...]:
         """What came of the same stage before, with whatever settings."""
         found = [StageRecord.read(path) for path in self.folder.glob(f"{stage.name}-*.json")]
         ended = [each for each in found if each.state == "done" and each.command[: len(stage.command)] == stage.command]
@@ -198,7 +198,7 @@ class PipelineFolder:
         (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         write_json(self.folder / "runs" / f"{run.id}.json", run.json())
 
-    def _filled(self, stage: Stage, made: Mapping[str, StageRecord], key: str) -> list[str]:
+    def _filled(self, stage: PipelineStage, made: Mapping[str, StageRecord], key: str) -> list[str]:
         place = str(self.folder / f"{stage.name}-{key[:12]}")
         return [fill(text, stage, made, place) for text in stage.arguments]
 
@@ -252,13 +252,15 @@ class _Execution:
                 return f"{stage.name}: {record.reason}", 2 if record.exit_code == 2 else 1
         return "", 0
 
-    def _stage(self, stage: Stage) -> tuple[Found, StageRecord | None]:
+    def _stage(self, stage: PipelineStage) -> tuple[Found, StageRecord | None]:
         plan, only = self._folder.plan_of(stage, self._made, self._options), self._options.only
         if plan.is_cached:
             return "cached", plan.record
         if only and stage.name != only:
             if self._names.index(stage.name) < self._names.index(only):
-                raise InputError(f"--only {only} needs what the stage {stage.name} makes, and it {plan.why}: run that first")
+                raise InputError(
+                    f"--only {only} needs what the stage {stage.name} makes, which is not there ({plan.why}): run that first"
+                )
             return "left out", None
         if plan.key is None:
             raise InputError(f"the stage {stage.name} {plan.why}, which was left out")

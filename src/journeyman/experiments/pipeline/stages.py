@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-import journeyman
 from journeyman.core.errors import InputError
 from journeyman.io.files import read_object, sha256
 from journeyman.io.processes import start_time
@@ -31,7 +30,7 @@ Found = Literal["cached", "done", "refused", "failed", "stopped", "not reached",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class PipelineStage:
     """One command of a pipeline; in its arguments `{train.run_id}` is what the stage `train` said, `{out}` its own folder."""
 
     name: str
@@ -75,11 +74,11 @@ class Pipeline:
     """Stages in an order in which each comes after what it hangs on."""
 
     name: str
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     budget: Budget = Budget()
 
     @classmethod
-    def of(cls, name: str, stages: Sequence[Stage], budget: Budget = Budget()) -> "Pipeline":
+    def of(cls, name: str, stages: Sequence[PipelineStage], budget: Budget = Budget()) -> "Pipeline":
         """
         Raises:
             InputError: They hang on each other in a circle.
@@ -90,7 +89,7 @@ class Pipeline:
             TopologicalSorter(needs).prepare()
         except CycleError as error:
             raise InputError(f"the stages {' → '.join(error.args[1])} wait for each other; one of them must not") from None
-        found: list[Stage] = []
+        found: list[PipelineStage] = []
         while len(found) < len(stages):
             there = {stage.name for stage in found}
             found.append(next(stage for stage in stages if stage.name not in there and there.issuperset(needs[stage.name])))
@@ -155,7 +154,7 @@ class StageRecord:
 class StagePlan:
     """What would become of a stage now."""
 
-    stage: Stage
+    stage: PipelineStage
     key: str | None
     """`None` where it hangs on what is yet to be made."""
     command: tuple[str, ...]
@@ -202,7 +201,7 @@ class PipelineRun:
         return asdict(self)
 
 
-def parts_of(stage: Stage, made: Mapping[str, StageRecord]) -> dict[str, str]:
+def parts_of(stage: PipelineStage, made: Mapping[str, StageRecord]) -> dict[str, str]:
     """What a stage's key is made of. Its own folder is not: that is named by the key."""
     filled = [fill(text, stage, made, f"{{{OUT}}}") for text in stage.arguments]
     parts = {"command": " ".join([*stage.command, *filled]) or "gate", "code": codedigest_of(serving=_serves(stage))}
@@ -217,11 +216,11 @@ def parts_of(stage: Stage, made: Mapping[str, StageRecord]) -> dict[str, str]:
     return parts
 
 
-def _serves(stage: Stage) -> bool:
+def _serves(stage: PipelineStage) -> bool:
     return bool(stage.command) and stage.command[0] in _SERVING
 
 
-def _content(name: str, stage: Stage) -> str:
+def _content(name: str, stage: PipelineStage) -> str:
     path = Path(name).expanduser()
     if path.is_file():
         return sha256(path)
@@ -252,7 +251,7 @@ def difference(now: Mapping[str, str], before: Mapping[str, str]) -> str:
 def codedigest_of(*, serving: bool) -> str:
     """Of the version and the source that a command runs: what lies below the commands, what serves only where it does, and not
     what is read here."""
-    root = Path(journeyman.__file__).parent
+    root = Path(__file__).parents[2]
     left_out = {"cli", "compat"} | (set() if serving else {"serving"})
     digest = hashlib.sha256(version("journeyman").encode())
     for path in sorted(root.rglob("*.py")):
@@ -262,7 +261,7 @@ def codedigest_of(*, serving: bool) -> str:
     return digest.hexdigest()
 
 
-def fill(text: str, stage: Stage, made: Mapping[str, StageRecord], place: str) -> str:
+def fill(text: str, stage: PipelineStage, made: Mapping[str, StageRecord], place: str) -> str:
     """A text with what other stages said put in."""
 
     def value(match: re.Match[str]) -> str:
