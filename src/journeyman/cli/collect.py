@@ -44,6 +44,7 @@ _SOURCES = {
     "messages": "Bring in what a team said: exports of Slack and Discord, and mail.",
     "devlogs": "Bring in logs of the day.",
     "workspaces": "Bring in the workspaces of agents.",
+    "vectors": "Bring in the texts of a vector store: Chroma, Qdrant, LanceDB, FAISS or pgvector.",
 }
 
 

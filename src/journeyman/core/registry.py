@@ -78,6 +78,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "messages": "journeyman.tracing.sources.messages:Messages",
         "devlogs": "journeyman.tracing.sources.texts:devlogs",
         "workspaces": "journeyman.tracing.sources.texts:workspaces",
+        "vectors": "journeyman.tracing.sources.vectors:VectorStore",
     },
     "tasks": {
         "custom": "journeyman.tasks.questions:custom",

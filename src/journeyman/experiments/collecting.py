@@ -41,7 +41,7 @@ _RESCAN = 30.0
 _POLL = 1.0
 
 
-def source(name: str, path: Path | None = None) -> WorkSource:
+def source(name: str, path: Path | str | None = None) -> WorkSource:
     """The source of that name, at a path or where its program keeps it.
 
     Raises:
@@ -50,7 +50,11 @@ def source(name: str, path: Path | None = None) -> WorkSource:
     if registry.is_class(name) and hasattr(found := registry.load("sources", name), "collect_data"):
         return _SampleSource(name, found)
     made: Any = extension.make("sources", name, path=path)
-    whole: WorkSource = made if all(hasattr(made, part) for part in ("find", "people", "watched")) else _OwnSource(made, path)
+    whole: WorkSource = (
+        made
+        if all(hasattr(made, part) for part in ("find", "people", "watched"))
+        else _OwnSource(made, Path(path) if path else None)
+    )
     return whole
 
 

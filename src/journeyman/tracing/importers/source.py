@@ -4,8 +4,10 @@ import codecs
 import gzip
 import json
 import re
+import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -415,3 +417,18 @@ class _Text:
             wanted = max(wanted, 2 * (len(self._held) - self._at))
             while not self._over and len(self._held) - self._at < wanted:
                 self._read()
+
+
+def copied_database(path: Path, to: Path) -> Path:
+    """A copy of a SQLite database that may be in use: some pages at a time, so that whoever writes to it never waits long.
+
+    Raises:
+        InputError: It is no database, or cannot be read.
+    """
+    try:
+        opened = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        with closing(opened) as source, closing(sqlite3.connect(to)) as target:
+            source.backup(target, pages=4096, sleep=0.01)
+    except sqlite3.Error as error:
+        raise InputError(f"{path} could not be read: {error}") from None
+    return to
