@@ -44,6 +44,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "development": "journeyman.rewards.development:DevelopmentReward",
     },
     "importers": {
+        "smolagents": "journeyman.tracing.importers.smolagents:FORMAT",
         "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
         "claude-code": "journeyman.tracing.importers.claude_code:FORMAT",
         "codex": "journeyman.tracing.importers.codex:FORMAT",
