@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import rows_table, say, say_some
-from journeyman.cli.shared import emit, json_option, store_option, store_url, together
+from journeyman.cli.shared import choice_options, chosen, emit, json_option, store_option, store_url, together
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,17 +131,17 @@ def _lost(at: datetime | None, now: datetime) -> str:
 # Reading.
 
 
-def _command(kind: str, line: str, what: str, example: str, place: click.ParamType = _FOLDER) -> click.Command:
+def _command(kind: str, line: str, what: str, example: str, place: click.ParamType[Any] = _FOLDER) -> click.Command:
     def run(path: Path | str | None, as_json: bool, **given: Any) -> int:
         from journeyman.experiments.collecting import source
 
-        return collected([source(kind, path)], given, as_json=as_json)
+        return collected([source(kind, path, chosen(given))], given, as_json=as_json)
 
     run.__doc__ = f"{line}\n\n{what}\n\n\b\nExamples:\n" + "\n".join(
         f"  journeyman collect {each}" for each in example.split("; ")
     )
     argument = click.argument("path", required=False, type=place)
-    return click.command(kind)(argument(_options(run)))
+    return click.command(kind)(argument(choice_options(_options(run))))
 
 
 @click.command(name="all")
@@ -166,6 +166,7 @@ def enabled() -> "list[WorkSource]":
     """
     from journeyman.experiments import settings
     from journeyman.experiments.collecting import source
+    from journeyman.tracing.importers.source import FileChoice
 
     project = settings.load()
     named = project.settings.collect.sources
@@ -173,7 +174,8 @@ def enabled() -> "list[WorkSource]":
         raise InputError(
             "no source is enabled, and none is read unasked: journeyman collect sources prints what to put into journeyman.toml"
         )
-    return [source(each.kind, _place(each, project.root)) for each in named.values()]
+    choices = {name: FileChoice(include=each.include, exclude=each.exclude) for name, each in named.items()}
+    return [source(each.kind, _place(each, project.root), choices[name]) for name, each in named.items()]
 
 
 def _place(named: "SourceSettings", root: Path) -> Path | str | None:

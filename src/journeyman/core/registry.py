@@ -44,7 +44,6 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "development": "journeyman.rewards.development:DevelopmentReward",
     },
     "importers": {
-        "smolagents": "journeyman.tracing.importers.smolagents:FORMAT",
         "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
         "claude-code": "journeyman.tracing.importers.claude_code:FORMAT",
         "codex": "journeyman.tracing.importers.codex:FORMAT",
@@ -62,6 +61,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mini-swe-agent": "journeyman.tracing.importers.swe_agent:MINI_SWE_AGENT",
         "execution-log": "journeyman.tracing.importers.execution_log:FORMAT",
         "openclaw": "journeyman.tracing.importers.openclaw:FORMAT",
+        "smolagents": "journeyman.tracing.importers.smolagents:FORMAT",
         "sharegpt": "journeyman.tracing.importers.sharegpt:FORMAT",
         "chat": "journeyman.tracing.importers.chat:CHAT",
         "checkpoint": "journeyman.tracing.importers.checkpoints:FORMAT",

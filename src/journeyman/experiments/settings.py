@@ -492,6 +492,10 @@ class SourceSettings(Config):
     or your own module:Class."""
     path: str = ""
     """Where it stands; empty for where its program keeps it. Of vectors which collection, as chroma:PATH#COLLECTION."""
+    include: tuple[str, ...] = ()
+    """Of its files those that are like one of these, by their paths in it: `*` stands for anything; empty for all."""
+    exclude: tuple[str, ...] = ()
+    """But not those that are like one of these."""
 
 
 @config
