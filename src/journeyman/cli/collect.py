@@ -86,10 +86,11 @@ def command(as_json: bool, **given: Any) -> int:
     A source by its name is read from where its program keeps it, and only what is new since the last time.
 
     Formats: journeyman, chat, tau-bench, tau2-bench, swe-agent, mini-swe-agent, langfuse, langsmith, inspect, execution-log,
-    openclaw, smolagents, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of claude-code, codex,
-    cursor, gemini, opencode, aider and openhands; gzipped or not, or packed with zstd. MODULE:CLASS is an importer of your own. A format can also
-    stand before the files. Keys and tokens are taken out. The same file twice is the same traces. What is broken in a file is
-    named, and what is whole comes in: then the exit code is 1, and 2 when there was nothing to bring in.
+    openclaw, smolagents, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of
+    claude-code, codex, cursor, gemini, opencode, aider and openhands; gzipped or not, or packed with zstd. MODULE:CLASS is an
+    importer of your own. A format can also stand before the files. Keys and tokens are taken out. The same file twice is the
+    same traces. What is broken in a file is named, and what is whole comes in: then the exit code is 1, and 2 when there was
+    nothing to bring in.
 
     \b
     Examples:
