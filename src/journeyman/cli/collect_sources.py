@@ -180,10 +180,12 @@ def enabled() -> "list[WorkSource]":
 
 def _place(named: "SourceSettings", root: Path) -> Path | str | None:
     """Where a source of the settings stands, from the folder that they are of."""
-    from journeyman.tracing.sources import vectors
+    from journeyman.core import registry
 
-    if named.kind == vectors.KIND:
-        return vectors.below(root, named.path)
+    found = registry.load("sources", named.kind) if registry.known("sources", named.kind) else None
+    if hasattr(found, "below"):
+        place: str = found.below(root, named.path)
+        return place
     return root / Path(named.path).expanduser() if named.path else None
 
 

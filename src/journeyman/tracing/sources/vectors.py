@@ -64,6 +64,12 @@ class VectorStore:
         self._root = None if kind in _SERVERS else Path(self._where).expanduser().absolute()
         self._place = place_of(said) if self._root is None else f"{kind}:{self._root}#{self._name}"
 
+    @staticmethod
+    def below(root: Path, said: str) -> str:
+        """A place that settings name, from the folder that they are of."""
+        kind, _, rest = said.partition(":")
+        return said if kind in _SERVERS or kind not in _STORES else f"{kind}:{root / Path(rest).expanduser()}"
+
     def find(self) -> SourceFinding | None:
         unit = None if self._root is None or not self._root.exists() else self._unit(self._root)
         return None if unit is None or self._root is None else finding(self._root, [unit])
@@ -138,12 +144,6 @@ def place_of(said: str) -> str:
     parts = urlsplit(said)
     server = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{server}{parts.path}" + (f"#{parts.fragment}" if parts.fragment else "")
-
-
-def below(root: Path, said: str) -> str:
-    """A place that settings name, from the folder that they are of."""
-    kind, _, rest = said.partition(":")
-    return said if kind in _SERVERS or kind not in _STORES else f"{kind}:{root / Path(rest).expanduser()}"
 
 
 def _document(entry: _Entry, place: str) -> Document:
