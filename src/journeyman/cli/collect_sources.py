@@ -183,7 +183,7 @@ def _place(named: "SourceSettings", root: Path) -> Path | str | None:
     from journeyman.core import registry
 
     found = registry.load("sources", named.kind) if registry.known("sources", named.kind) else None
-    if hasattr(found, "below"):
+    if found is not None and hasattr(found, "below"):
         place: str = found.below(root, named.path)
         return place
     return root / Path(named.path).expanduser() if named.path else None
