@@ -68,7 +68,7 @@ def test_a_dry_run_stores_nothing_and_makes_no_store(capsys: pytest.CaptureFixtu
 def test_a_folder_is_walked_and_what_holds_no_traces_is_left_out(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     found = collected(capsys, SAMPLES, "--dry-run")
     assert found["format"] is None
-    assert found["traces"] == sum(each["traces"] for each in found["files"]) == 38
+    assert found["traces"] == sum(each["traces"] for each in found["files"]) == 41
     assert {each["format"] for each in found["files"]} == {path.name for path in SAMPLES.iterdir() if path.is_dir()} - {
         "agentgym",
         "kayba",

@@ -129,6 +129,21 @@ def test_a_dry_run_counts_and_leaves_nothing_behind(capsys: pytest.CaptureFixtur
     assert list(Path().iterdir()) == []
 
 
+def test_files_are_chosen_by_their_paths_in_a_folder(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    _documents(Path(), [f"what was done on day {number}" for number in range(4)])
+    (Path("devlogs") / "old").mkdir()
+    (Path("devlogs") / "old" / "9.md").write_text("# Day 9\n\nwhat was done long ago\n")
+    chosen = ["--include", "*.md", "--exclude", "old/*", "--exclude", "3.md"]
+    assert collected(capsys, "devlogs", *chosen)["sources"][0]["documents"] == 3
+    Path("journeyman.toml").write_text('[collect.sources.old]\nkind = "devlogs"\ninclude = ["old/*"]\n')
+    assert collected(capsys, "all")["sources"][0]["documents"] == 1
+    agent_sessions.write(home, "codex", 2)
+    assert collected(capsys, home / ".codex", "--include", "*.none", "--dry-run", code=2)["traces"] == 0
+    assert collected(capsys, home / ".codex", "--include", "*.jsonl", "--dry-run")["traces"]
+    assert main(["collect", "git", "--include", "*.py"]) == 2
+    assert "git has no files to choose from" in capsys.readouterr().err
+
+
 def test_a_part_can_be_taken_and_the_rest_later(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     written = agent_sessions.write(home, "codex", 5)
     (some,) = collected(capsys, "codex", "--max-samples", 3)["sources"]

@@ -12,7 +12,7 @@ import click
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, number, say, say_some
 from journeyman.cli.lazy import CommandGroup, Own
-from journeyman.cli.shared import emit, format_option, json_option, store_option, store_url
+from journeyman.cli.shared import choice_options, chosen, emit, format_option, json_option, store_option, store_url
 from journeyman.core.errors import Unkeepable
 from journeyman.core.format import counted
 from journeyman.core.trace import Trace, average_known, total
@@ -44,6 +44,7 @@ _SOURCES = {
     "messages": "Bring in what a team said: exports of Slack and Discord, and mail.",
     "devlogs": "Bring in logs of the day.",
     "workspaces": "Bring in the workspaces of agents.",
+    "vectors": "Bring in the texts of a vector store: Chroma, Qdrant, LanceDB, FAISS or pgvector.",
 }
 
 
@@ -71,6 +72,7 @@ class _Collect(CommandGroup):
 )
 @click.argument("files", cls=Own, nargs=-1, required=True, type=click.Path(path_type=Path))
 @format_option
+@choice_options
 @store_option
 @click.option("--dry-run", is_flag=True, help="Read and count, and store nothing.")
 @click.option("--agent", metavar="NAME", help="Who made the attempts, instead of what the files say.")
@@ -84,10 +86,11 @@ def command(as_json: bool, **given: Any) -> int:
     A source by its name is read from where its program keeps it, and only what is new since the last time.
 
     Formats: journeyman, chat, tau-bench, tau2-bench, swe-agent, mini-swe-agent, langfuse, langsmith, inspect, execution-log,
-    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of claude-code, codex,
-    cursor, gemini, opencode, aider and openhands; gzipped or not. MODULE:CLASS is an importer of your own. A format can also
-    stand before the files. Keys and tokens are taken out. The same file twice is the same traces. What is broken in a file is
-    named, and what is whole comes in: then the exit code is 1, and 2 when there was nothing to bring in.
+    openclaw, smolagents, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; and the sessions of
+    claude-code, codex, cursor, gemini, opencode, aider and openhands; gzipped or not, or packed with zstd. MODULE:CLASS is an
+    importer of your own. A format can also stand before the files. Keys and tokens are taken out. The same file twice is the
+    same traces. What is broken in a file is named, and what is whole comes in: then the exit code is 1, and 2 when there was
+    nothing to bring in.
 
     \b
     Examples:
@@ -163,7 +166,7 @@ class _Tally:
 def _collect(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Bring in what the options name; the summary, and the exit code. A table goes to stdout, words to stderr."""
     name, paths = _named(given["format_name"], given["files"])
-    found = list(reading.walked(paths))
+    found = list(reading.walked(paths, chosen(given)))
     tallies = []
     with ExitStack() as stack:
         url = store_url(given["store"])

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import rows_table, say, say_some
-from journeyman.cli.shared import emit, json_option, store_option, store_url, together
+from journeyman.cli.shared import choice_options, chosen, emit, json_option, store_option, store_url, together
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
     from journeyman.experiments.collecting import SourceReader, SourceReport
+    from journeyman.experiments.settings import SourceSettings
     from journeyman.tracing.sources.base import SourceFinding, WorkSource
 
 _SHOWN = 20
 """Broken places that are named on the screen; `--json` names all."""
 _UNASKED = ("claude-code", "codex", "cursor", "gemini", "opencode", "openhands", "aider", "git", "devlogs", "workspaces")
 """Sources that can be looked for without a path."""
+
+_FOLDER = click.Path(path_type=Path)
 
 _options = together(
     store_option,
@@ -128,17 +131,17 @@ def _lost(at: datetime | None, now: datetime) -> str:
 # Reading.
 
 
-def _command(kind: str, line: str, what: str, example: str) -> click.Command:
-    def run(path: Path | None, as_json: bool, **given: Any) -> int:
+def _command(kind: str, line: str, what: str, example: str, place: click.ParamType[Any] = _FOLDER) -> click.Command:
+    def run(path: Path | str | None, as_json: bool, **given: Any) -> int:
         from journeyman.experiments.collecting import source
 
-        return collected([source(kind, path)], given, as_json=as_json)
+        return collected([source(kind, path, chosen(given))], given, as_json=as_json)
 
     run.__doc__ = f"{line}\n\n{what}\n\n\b\nExamples:\n" + "\n".join(
         f"  journeyman collect {each}" for each in example.split("; ")
     )
-    argument = click.argument("path", required=False, type=click.Path(path_type=Path))
-    return click.command(kind)(argument(_options(run)))
+    argument = click.argument("path", required=False, type=place)
+    return click.command(kind)(argument(choice_options(_options(run))))
 
 
 @click.command(name="all")
@@ -163,6 +166,7 @@ def enabled() -> "list[WorkSource]":
     """
     from journeyman.experiments import settings
     from journeyman.experiments.collecting import source
+    from journeyman.tracing.importers.source import FileChoice
 
     project = settings.load()
     named = project.settings.collect.sources
@@ -170,7 +174,19 @@ def enabled() -> "list[WorkSource]":
         raise InputError(
             "no source is enabled, and none is read unasked: journeyman collect sources prints what to put into journeyman.toml"
         )
-    return [source(each.kind, project.root / Path(each.path).expanduser() if each.path else None) for each in named.values()]
+    choices = {name: FileChoice(include=each.include, exclude=each.exclude) for name, each in named.items()}
+    return [source(each.kind, _place(each, project.root), choices[name]) for name, each in named.items()]
+
+
+def _place(named: "SourceSettings", root: Path) -> Path | str | None:
+    """Where a source of the settings stands, from the folder that they are of."""
+    from journeyman.core import registry
+
+    found = registry.load("sources", named.kind) if registry.known("sources", named.kind) else None
+    if found is not None and hasattr(found, "below"):
+        place: str = found.below(root, named.path)
+        return place
+    return root / Path(named.path).expanduser() if named.path else None
 
 
 def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_json: bool) -> int:
@@ -313,6 +329,14 @@ workspaces = _command(
     "Bring in the workspaces of agents.",
     "Status files, inboxes and notes below PATH, or below agent_workspaces/, become documents.",
     "workspaces; workspaces agent_workspaces/",
+)
+vectors = _command(
+    "vectors",
+    "Bring in the texts of a vector store: Chroma, Qdrant, LanceDB, FAISS or pgvector.",
+    "PATH is chroma:PATH#COLLECTION, qdrant:PATH#NAME, lancedb:PATH#TABLE, faiss:INDEX#TEXTS or postgresql://…#TABLE; each text"
+    " becomes a document, with its id and metadata. Nothing in the store is changed.",
+    "vectors chroma:store/chroma#notes; vectors faiss:store/notes.index#notes.jsonl; vectors postgresql://db.local/shop#notes",
+    click.STRING,
 )
 
 

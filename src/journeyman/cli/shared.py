@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from journeyman.experiments.settings import RecordSettings
     from journeyman.io.config import Config
     from journeyman.serving.releases.control import Person
+    from journeyman.tracing.importers.source import FileChoice
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Settings = TypeVar("_Settings", bound="Config")
@@ -342,3 +343,16 @@ def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
         return int(result.get("answers") is False)
 
     return store_option(json_option(run))
+
+
+choice_options = together(
+    click.option("--include", multiple=True, metavar="GLOB", help="Of a folder, only files whose path in it is like this."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Of a folder, no files whose path in it is like this."),
+)
+
+
+def chosen(given: Mapping[str, Any]) -> "FileChoice":
+    """Which files `choice_options` mean."""
+    from journeyman.tracing.importers.source import FileChoice
+
+    return FileChoice(include=given["include"], exclude=given["exclude"])

@@ -61,6 +61,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mini-swe-agent": "journeyman.tracing.importers.swe_agent:MINI_SWE_AGENT",
         "execution-log": "journeyman.tracing.importers.execution_log:FORMAT",
         "openclaw": "journeyman.tracing.importers.openclaw:FORMAT",
+        "smolagents": "journeyman.tracing.importers.smolagents:FORMAT",
         "sharegpt": "journeyman.tracing.importers.sharegpt:FORMAT",
         "chat": "journeyman.tracing.importers.chat:CHAT",
         "checkpoint": "journeyman.tracing.importers.checkpoints:FORMAT",
@@ -78,6 +79,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "messages": "journeyman.tracing.sources.messages:Messages",
         "devlogs": "journeyman.tracing.sources.texts:devlogs",
         "workspaces": "journeyman.tracing.sources.texts:workspaces",
+        "vectors": "journeyman.tracing.sources.vectors:VectorStore",
     },
     "tasks": {
         "custom": "journeyman.tasks.questions:custom",

@@ -28,7 +28,7 @@ from journeyman.stores.traces.base import Query
 from journeyman.tracing import fields
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import importer, is_format
-from journeyman.tracing.importers.source import Problem
+from journeyman.tracing.importers.source import ALL_FILES, FileChoice, Problem
 from journeyman.tracing.personal import Personal, project_key
 from journeyman.tracing.redaction import Redactor, shapes_only
 from journeyman.tracing.sources.base import Bookmark, Item, SourceFinding, State, WorkSource
@@ -41,16 +41,24 @@ _RESCAN = 30.0
 _POLL = 1.0
 
 
-def source(name: str, path: Path | None = None) -> WorkSource:
+def source(name: str, path: Path | str | None = None, choice: FileChoice = ALL_FILES) -> WorkSource:
     """The source of that name, at a path or where its program keeps it.
 
     Raises:
-        InputError: There is no such source, or it needs a path.
+        InputError: There is no such source, it needs a path, or has no files to choose from.
     """
     if registry.is_class(name) and hasattr(found := registry.load("sources", name), "collect_data"):
         return _SampleSource(name, found)
     made: Any = extension.make("sources", name, path=path)
-    whole: WorkSource = made if all(hasattr(made, part) for part in ("find", "people", "watched")) else _OwnSource(made, path)
+    if choice != ALL_FILES:
+        if not hasattr(made, "choice"):
+            raise InputError(f"{name} has no files to choose from: --include and --exclude say nothing of it")
+        made.choice = choice
+    whole: WorkSource = (
+        made
+        if all(hasattr(made, part) for part in ("find", "people", "watched"))
+        else _OwnSource(made, Path(path) if path else None)
+    )
     return whole
 
 

@@ -488,10 +488,14 @@ class SourceSettings(Config):
     """What is collected, `[collect.sources.NAME]`."""
 
     kind: str
-    """What it is: claude-code, codex, cursor, gemini, opencode, openhands, aider, git, messages, devlogs, workspaces, or your
-    own module:Class."""
+    """What it is: claude-code, codex, cursor, gemini, opencode, openhands, aider, git, messages, devlogs, workspaces, vectors,
+    or your own module:Class."""
     path: str = ""
-    """Where it stands; empty for where its program keeps it."""
+    """Where it stands; empty for where its program keeps it. Of vectors which collection, as chroma:PATH#COLLECTION."""
+    include: tuple[str, ...] = ()
+    """Of its files those that are like one of these, by their paths in it: `*` stands for anything; empty for all."""
+    exclude: tuple[str, ...] = ()
+    """But not those that are like one of these."""
 
 
 @config

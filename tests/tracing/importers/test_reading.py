@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -275,13 +276,30 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", [None, "chat"])
 def test_a_file_of_zstd_is_a_sentence_that_says_what_to_do_and_keeps_no_other_file_away(
-    tmp_path: Path, format: str | None
+    tmp_path: Path, format: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     path = written(tmp_path, b"\x28\xb5\x2f\xfd" + b"\0" * 20, "traces.zst")
     (problem,) = read(path, format)
     assert isinstance(problem, Problem)
-    assert str(problem).endswith("is compressed with zstd; unpack it first: zstd -d traces.zst")
+    assert str(problem).endswith("or unpack it first: zstd -d traces.zst")
+    assert "pip install 'journeyman[zstd]'" in str(problem)
     assert not holds_spans(path)
+
+
+def test_a_file_of_zstd_is_read_as_what_it_holds_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard", reason="needs the extra: pip install 'journeyman[zstd]'")
+    lines = [json.dumps(said(f"number {number}")).encode() + b"\n" for number in range(3000)]
+    plain = [each.trace for each in read(written(tmp_path, b"".join(lines), "plain")) if not isinstance(each, Problem)]
+    # Two frames behind each other, as programs write that add to a file.
+    packed = b"".join(zstandard.compress(b"".join(some)) for some in (lines[:2000], lines[2000:]))
+    found = list(read(written(tmp_path, packed, "traces.zst")))
+    assert [each.trace for each in found if not isinstance(each, Problem)] == plain
+    assert len(plain) == len(found) == 3000
+    for broken, why in ((packed[:-50], "ends before its end"), (packed[:200] + b"x" * 200, "broken archive")):
+        *_, last = read(written(tmp_path, broken, "broken.zst"))
+        assert isinstance(last, Problem)
+        assert why in str(last)
 
 
 def test_spans_are_known_by_their_content(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from journeyman.core.errors import InputError
 from journeyman.core.messages import ToolUse, Turn, Usage
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.source import FileHead, Format, JsonSource, Problem, Row, WholeFile
+from journeyman.tracing.importers.source import FileHead, Format, JsonSource, Problem, Row, WholeFile, copied_database
 
 NAME = "cursor"
 _SQLITE = b"SQLite format 3\0"
@@ -33,24 +32,9 @@ def _read_files(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
             yield from _transcript(path)
             continue
         with tempfile.TemporaryDirectory(prefix="journeyman-") as folder:
-            copy = _copied(path, Path(folder, "copy.db"))
+            copy = copied_database(path, Path(folder, "copy.db"))
             with closing(sqlite3.connect(copy)) as database:
                 yield from _conversations(database, path)
-
-
-def _copied(path: Path, to: Path) -> Path:
-    """A copy of a database that may be in use: some pages at a time, so that whoever writes to it never waits long.
-
-    Raises:
-        InputError: It is no database, or cannot be read.
-    """
-    try:
-        opened = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        with closing(opened) as source, closing(sqlite3.connect(to)) as target:
-            source.backup(target, pages=4096, sleep=0.01)
-    except sqlite3.Error as error:
-        raise InputError(f"{path} could not be read: {error}") from None
-    return to
 
 
 def _conversations(database: sqlite3.Connection, path: Path) -> Iterator[RecordedTrace | Problem]:

@@ -197,4 +197,11 @@ def _read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     yield RecordedTrace(trace=_native(record))
 
 
-STEPS = Format(name="journeyman", recognises=lambda record: "steps" in record, read=_read, unique=True)
+_OTHERS = frozenset({"output", "state", "timing"})
+"""What stands beside steps in the result of a run of smolagents."""
+STEPS = Format(
+    name="journeyman",
+    recognises=lambda record: "steps" in record and not set(record) >= _OTHERS,
+    read=_read,
+    unique=True,
+)

@@ -16,7 +16,18 @@ from journeyman.core.errors import InputError, JourneymanError, TraceError
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.jsonl import check
-from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, Row, SeveralRecords
+from journeyman.tracing.importers.source import (
+    ALL_FILES,
+    PATIENCE,
+    FileChoice,
+    FileHead,
+    Format,
+    JsonRecord,
+    JsonSource,
+    Problem,
+    Row,
+    SeveralRecords,
+)
 
 _log = logging.getLogger(__name__)
 OWN = "journeyman"
@@ -395,8 +406,8 @@ def _content(trace: Trace) -> bytes:
 # Files and folders of them, as the files that are read together.
 
 
-def walked(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """The files, those of folders included; whether a file was named itself.
+def walked(paths: Iterable[Path], choice: FileChoice = ALL_FILES) -> Iterator[tuple[Path, bool]]:
+    """The files, and those of folders that are of the choice; whether a file was named itself.
 
     Raises:
         InputError: There is no such file.
@@ -410,7 +421,7 @@ def walked(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
         for folder, inner, names in os.walk(path):
             inner[:] = sorted(each for each in inner if not each.startswith("."))
             files = (Path(folder, each) for each in sorted(names) if not each.startswith("."))
-            yield from ((each, False) for each in files if each.is_file())
+            yield from ((each, False) for each in files if each.is_file() and choice.takes(each.relative_to(path).as_posix()))
 
 
 def grouped(files: Sequence[tuple[Path, bool]], name: str | None) -> Iterator[tuple[list[Path], bool]]:

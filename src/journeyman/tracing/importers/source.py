@@ -4,9 +4,12 @@ import codecs
 import gzip
 import json
 import re
+import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -23,9 +26,11 @@ PATIENCE = 20
 _LIKE_JSON = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
 _CHUNK = 2**20
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+_PACKED, _WINDOW = 4096, 2**27
+"""Bytes that are unpacked at once: four of them can stand for 128 kB. And the memory that a file may ask for."""
 _BOM = codecs.BOM_UTF8
 _BROKEN = (OSError, EOFError, zlib.error)
-"""What a broken gzip file raises."""
+"""What a broken archive raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,30 @@ class WholeFile:
     """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChoice:
+    """Which files of a folder are taken, by their paths in it.
+
+    `*` stands for anything, slashes included; `**/` for nothing, too.
+    """
+
+    include: tuple[str, ...] = ()
+    """Those that are like one of these; all where there are none."""
+    exclude: tuple[str, ...] = ()
+    """But not those that are like one of these."""
+
+    def takes(self, within: str) -> bool:
+        wanted = not self.include or any(_like(within, each) for each in self.include)
+        return wanted and not any(_like(within, each) for each in self.exclude)
+
+
+ALL_FILES = FileChoice()
+
+
+def _like(path: str, pattern: str) -> bool:
+    return fnmatch(path, pattern) or (pattern.startswith("**/") and fnmatch(path, pattern[3:]))
+
+
 class FileHead:
     """How a file begins, as far as it must be read to know what it is."""
 
@@ -174,6 +203,40 @@ class _Watched:
         return data
 
 
+class _Zstd:
+    """What a file packed with zstd holds, some at a time; the library is loaded when it is read."""
+
+    def __init__(self, file: _Watched) -> None:
+        self._file = file
+        self._frame: Any = None
+        self._ahead = b""
+
+    def read(self, size: int) -> bytes:
+        """About so many bytes; none at the end.
+
+        Raises:
+            EOFError: It is broken, or ends within a frame.
+            ModuleNotFoundError: The extra is not installed.
+        """
+        import zstandard
+
+        parts: list[bytes] = []
+        held = 0
+        while held < size and (packed := self._ahead or self._file.read(_PACKED)):
+            self._frame = self._frame or zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+            try:
+                parts.append(self._frame.decompress(packed))
+            except zstandard.ZstdError as error:
+                raise EOFError(str(error)) from None
+            held += len(parts[-1])
+            self._ahead = b""
+            if self._frame.eof:
+                self._ahead, self._frame = self._frame.unused_data, None
+        if not held and self._frame is not None:
+            raise EOFError("it ends before its end")
+        return b"".join(parts)
+
+
 class JsonSource:
     """A file that was opened, and unpacked where it is gzipped. Use it in a `with`."""
 
@@ -192,10 +255,13 @@ class JsonSource:
             raise InputError(f"{path} is not there") from None
         except OSError as error:
             raise InputError(f"{path} could not be read: {error.strerror or error}") from None
-        self._zstd = start == _ZSTD
         self._watched = _Watched(self._file, done)
         watched: Any = self._watched
-        self._bytes: Any = gzip.GzipFile(fileobj=watched) if start[:2] == _GZIP else watched
+        self._bytes: Any = watched
+        if start[:2] == _GZIP:
+            self._bytes = gzip.GzipFile(fileobj=watched)
+        elif start == _ZSTD:
+            self._bytes = _Zstd(watched)
         self._ahead = b""
         self._over = False
 
@@ -255,10 +321,11 @@ class JsonSource:
 
     def _more(self) -> bytes:
         """The next bytes; none at the end."""
-        if self._zstd:
-            raise InputError(f"{self.path} is compressed with zstd; unpack it first: zstd -d {self.path.name}")
         try:
             data: bytes = self._bytes.read(_CHUNK)
+        except ModuleNotFoundError:
+            said = f"is compressed with zstd: pip install 'journeyman[zstd]', or unpack it first: zstd -d {self.path.name}"
+            raise InputError(f"{self.path} {said}") from None
         except _BROKEN as error:
             self._over = True
             raise InputError(f"{self.path} is a broken archive: {error}") from None
@@ -415,3 +482,18 @@ class _Text:
             wanted = max(wanted, 2 * (len(self._held) - self._at))
             while not self._over and len(self._held) - self._at < wanted:
                 self._read()
+
+
+def copied_database(path: Path, to: Path) -> Path:
+    """A copy of a SQLite database that may be in use: some pages at a time, so that whoever writes to it never waits long.
+
+    Raises:
+        InputError: It is no database, or cannot be read.
+    """
+    try:
+        opened = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        with closing(opened) as source, closing(sqlite3.connect(to)) as target:
+            source.backup(target, pages=4096, sleep=0.01)
+    except sqlite3.Error as error:
+        raise InputError(f"{path} could not be read: {error}") from None
+    return to

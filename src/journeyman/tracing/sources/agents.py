@@ -8,6 +8,7 @@ from typing import Any
 
 from journeyman.tracing import fields
 from journeyman.tracing.importers import reading
+from journeyman.tracing.importers.source import ALL_FILES, FileChoice
 from journeyman.tracing.sources.base import Item, SourceFinding, State
 from journeyman.tracing.sources.files import FileUnit, below, changed, finding, follow
 
@@ -77,6 +78,7 @@ class AgentSessions:
     def __init__(self, kind: str, path: Path | None = None) -> None:
         self.kind, self._agent = kind, _AGENTS[kind]
         self._named = path
+        self.choice: FileChoice = ALL_FILES
         self._roots = [path.expanduser()] if path else list(self._agent.roots(Path.home()))
 
     def find(self) -> SourceFinding | None:
@@ -106,7 +108,7 @@ class AgentSessions:
         return [root for root in self._roots if root.exists()]
 
     def _units_of(self, root: Path) -> Iterator[FileUnit]:
-        for path in below(root, self._agent.patterns):
+        for path in below(root, self._agent.patterns, self.choice):
             yield FileUnit(path, self._agent.together(path))
 
     @property

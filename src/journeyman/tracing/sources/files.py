@@ -11,14 +11,13 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any
 
 from journeyman.core.errors import InputError, TraceError
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import complete
-from journeyman.tracing.importers.source import LONGEST, Format, Problem, Row
+from journeyman.tracing.importers.source import ALL_FILES, LONGEST, FileChoice, Format, Problem, Row
 from journeyman.tracing.sources.base import Bookmark, SourceFinding, State
 
 _HEAD, _TAIL = 4096, 256
@@ -51,8 +50,9 @@ class FileUnit:
         return {"inode": told.st_ino, "files": count, "size": size, "time": newest}
 
 
-def below(root: Path, patterns: Iterable[str], *, exclude: Iterable[str] = ()) -> Iterator[Path]:
-    """The files below a folder whose path in it is like one of the patterns, sorted; or the file itself, whatever it is called.
+def below(root: Path, patterns: Iterable[str], choice: FileChoice = ALL_FILES) -> Iterator[Path]:
+    """The files below a folder that are like one of the patterns and of the choice, sorted; or the file itself, whatever it is
+    called.
 
     Links to folders are not followed.
 
@@ -64,19 +64,14 @@ def below(root: Path, patterns: Iterable[str], *, exclude: Iterable[str] = ()) -
         return
     if not root.exists():
         raise InputError(f"there is nothing at {root}")
-    wanted, unwanted = tuple(patterns), tuple(exclude)
+    wanted = FileChoice(include=tuple(patterns))
     for folder, inner, names in os.walk(root):
         inner.sort()
         for name in sorted(names):
             path = Path(folder, name)
             within = path.relative_to(root).as_posix()
-            if any(_like(within, each) for each in wanted) and not any(_like(within, each) for each in unwanted):
+            if wanted.takes(within) and choice.takes(within):
                 yield path
-
-
-def _like(path: str, pattern: str) -> bool:
-    """`*` stands for anything, slashes included; `**/` for nothing, too."""
-    return fnmatch(path, pattern) or (pattern.startswith("**/") and fnmatch(path, pattern[3:]))
 
 
 def finding(root: Path, units: Iterable[FileUnit], *, days: float | None = None) -> SourceFinding | None:

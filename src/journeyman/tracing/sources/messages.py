@@ -19,7 +19,7 @@ from typing import Any
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError
 from journeyman.tracing import fields
-from journeyman.tracing.importers.source import Problem
+from journeyman.tracing.importers.source import ALL_FILES, FileChoice, Problem
 from journeyman.tracing.sources.base import Item, SourceFinding, State
 from journeyman.tracing.sources.files import FileUnit, below, changed, finding
 
@@ -41,6 +41,7 @@ class Messages:
             raise InputError("messages are read from an export: say where it is")
         self._root = path.expanduser().absolute()
         self._people: dict[str, str] = {}
+        self.choice: FileChoice = ALL_FILES
 
     def find(self) -> SourceFinding | None:
         return finding(self._root, self._units()) if self._root.exists() else None
@@ -49,7 +50,7 @@ class Messages:
         return [self._root]
 
     def _units(self) -> Iterator[FileUnit]:
-        return (FileUnit(path, (path,)) for path in below(self._root, _PATTERNS))
+        return (FileUnit(path, (path,)) for path in below(self._root, _PATTERNS, self.choice))
 
     def people(self) -> Iterable[str]:
         """Those whom a list of users names, and the senders of mail."""

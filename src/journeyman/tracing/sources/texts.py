@@ -1,6 +1,7 @@
 """Logs of the day and workspaces of agents: files of text in a folder, a document each, anew when it changes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError
 from journeyman.tracing import fields
-from journeyman.tracing.importers.source import Problem
+from journeyman.tracing.importers.source import ALL_FILES, FileChoice, Problem
 from journeyman.tracing.sources.base import Item, SourceFinding, State
 from journeyman.tracing.sources.files import FileUnit, below, changed, finding
 
 _TEXTS = ("**/*.md", "**/*.txt", "**/*.rst", "**/*.org", "**/*.adoc", "**/*.log")
 _WORKSPACE = ("**/*.md", "**/*.txt", "**/*.json", "**/*.yaml", "**/*.yml", "**/*.log")
+_OTHERS = ("**/.git/**", "**/node_modules/**")
 _LONGEST = 4 * 2**20
 """Bytes of a file; a longer one is no text that somebody wrote."""
 
@@ -24,6 +26,7 @@ class TextFiles:
     def __init__(self, kind: str, path: Path, patterns: Sequence[str], is_a: Callable[[str], str]) -> None:
         self.kind, self._root = kind, path.expanduser().absolute()
         self._patterns, self._is_a = patterns, is_a
+        self.choice: FileChoice = ALL_FILES
 
     def find(self) -> SourceFinding | None:
         return finding(self._root, self._units()) if self._root.exists() else None
@@ -44,9 +47,10 @@ class TextFiles:
         return [self._root]
 
     def _units(self) -> Iterator[FileUnit]:
-        return (
-            FileUnit(path, (path,)) for path in below(self._root, self._patterns, exclude=("**/.git/**", "**/node_modules/**"))
-        )
+        return (FileUnit(path, (path,)) for path in below(self._root, self._patterns, self._all_but_others()))
+
+    def _all_but_others(self) -> FileChoice:
+        return replace(self.choice, exclude=(*self.choice.exclude, *_OTHERS))
 
     def _document(self, unit: FileUnit, _: State) -> Iterator[Document | Problem]:
         path = unit.path
