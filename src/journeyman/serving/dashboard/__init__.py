@@ -297,9 +297,15 @@ class DocumentPages:
         document = self._project.documents.document(request.path_params["name"])
         if document is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such document, or it was forgotten.")
-        revisions = self._project.documents.revisions(document)
+        # What reads playbooks is for who looks at one document.
+        from journeyman.experiments.playbook.from_documents import KIND, drawn_from
+
         return self._frame.page(
-            "document.html", title=f"{document.title or document.key} · Documents", document=document, revisions=revisions
+            "document.html",
+            title=f"{document.title or document.key} · Documents",
+            document=document,
+            revisions=self._project.documents.revisions(document),
+            drawn=drawn_from(document.id, self._project.registry.runs(kind=KIND), self._project.playbook_file),
         )
 
 

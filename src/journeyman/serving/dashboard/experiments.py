@@ -141,11 +141,12 @@ class RunRow:
 
 
 _FUNNEL = (
+    ("documents", "documents read"), ("telling", "tell of a mistake"),
     ("traces", "traces read"), ("learned_from", "learned from"), ("with_evidence", "with evidence"),
     ("groups", "groups of evidence"),
     ("groups_worded", "put into words"), ("rules", "rules"), ("shown", "shown to the agent"), ("held", "held for a person"),
 )  # fmt: skip
-"""What a run that learned from traces says of how much became how little, and what the page calls it."""
+"""What a run that learned from traces or documents says of how much became how little, and what the page calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +233,12 @@ class ExperimentPages:
     # What live traffic taught.
 
     def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """What became of each slot's traces: how much became how little, and why."""
+        """What became of each slot's traces, and of documents: how much became how little, and why."""
         found: dict[tuple[str, str], LearnedRow] = {}
         rollouts = self._stores.rollouts.rollouts()
         for run in self._stores.registry.runs(kind="train playbook"):
             told = run.result or {}
-            if "with_evidence" in told:
+            if "groups_worded" in told:
                 slot = (str(told.get("agent") or "any"), str(told.get("domain") or "any"))
                 if slot not in found:
                     found[slot] = self._learned(run, told, rollouts)
