@@ -73,6 +73,27 @@ class ProjectStores:
         path = self._folder / told if isinstance(told, str) and told else None
         return path if path is not None and path.is_file() else None
 
+    def task_files(self) -> Mapping[str, Path]:
+        """Files of tasks by how they are called here: those made in the project's folder, and those that runs were given."""
+        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self._folder.glob("*.stats.json"))
+        given = (
+            self._folder / str(run.config[name])
+            for run in self.registry.runs()
+            if run.kind == "evaluate agent" or run.config.get("dataset_name") == "repository"
+            for name in ("tasks", "input_path", "held_out_path")
+            if run.config.get(name)
+        )
+        found = dict.fromkeys(path for path in (*sorted(made), *given) if path.is_file())
+        return {
+            path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path): path
+            for path in found
+        }
+
+    def is_of(self, run_id: str, path: Path) -> bool:
+        """Whether a run's tasks were those of a file."""
+        run = self.registry.run(run_id).run
+        return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
+
     @cached_property
     def registry(self) -> Registry:
         from journeyman.stores import open_store
