@@ -70,7 +70,7 @@ def examined(folder: Path, path: str) -> None:
                 reason="gain +0.500",
                 report={"categories": rows},
                 at=AT,
-            )  # fmt: skip
+            )
         )
 
 

@@ -84,10 +84,8 @@ class ProjectStores:
             if run.config.get(name)
         )
         found = dict.fromkeys(path for path in (*sorted(made), *given) if path.is_file())
-        return {
-            path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path): path
-            for path in found
-        }
+        here = self._folder
+        return {(path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)): path for path in found}
 
     def is_of(self, run_id: str, path: Path) -> bool:
         """Whether a run's tasks were those of a file."""
