@@ -86,7 +86,7 @@ def test_a_file_of_tasks_is_told_by_category_with_why_candidates_fell(here: Path
     assert "ours.jsonl 120 60 bug fix, docs parcels" in words_of(listed)
     page = pages.read("/tasks/ours.jsonl")
     text = words_of(page)
-    assert "bug fix 80 40 80 1 80 of 100 tried 80% no test fails: 15; the start does <not> run: 5" in text
+    assert "bug fix 80 40 80 1 80 of 100 tried 80% no test fails: 15; the start does &lt;not&gt; run: 5" in text
     assert "docs 40 20 40 1 unknown unknown nobody kept it" in text
     assert "Nobody was examined on these tasks yet" in text
     assert "?category=docs" in page
