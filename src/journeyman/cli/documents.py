@@ -1,5 +1,6 @@
 """`journeyman documents`: what was collected beside traces: found, read and forgotten."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,8 @@ from journeyman.cli.shared import emit, json_option, read_store_url, store_optio
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playbook.from_documents import DrawnBullet
+    from journeyman.stores import RunRecord
     from journeyman.stores.documents import DocumentQuery, DocumentStore
 
 _filters = together(
@@ -89,14 +92,32 @@ def show(as_json: bool, store: str | None, id: str) -> int:
         if document is None:
             raise InputError(f"{id}: {'more than one document has' if found else 'no document has'} an id that begins so")
         revisions = len(kept.revisions(document))
+    drawn = _drawn(document.id, store)
     if not as_json:
         head(("document", document.id), ("source", document.source), ("kind", document.kind), ("from", document.where))
         head(("key", document.key), ("by", document.author or ""), ("written", minute(document.at) if document.at else ""))
         head(("revisions", str(revisions) if revisions > 1 else ""))
         click.echo(f"\n{document.text}")
+        for each in drawn:
+            bullet = each.bullet
+            state = f"retired: {bullet.retired}" if bullet.retired else f"held: {bullet.held}" if bullet.held else "approved"
+            say(f"led to {bullet.id} in {each.path}: {bullet.content} ({state})")
     told = {name: getattr(document, name) for name in document.__dataclass_fields__}
-    emit({"id": document.id, **told, "revisions": revisions}, as_json=as_json)
+    emit({"id": document.id, **told, "revisions": revisions, "bullets": [each.bullet.id for each in drawn]}, as_json=as_json)
     return 0
+
+
+def _drawn(id: str, store: str | None) -> "tuple[DrawnBullet, ...]":
+    """The bullets that a document led to, in files below this folder."""
+    from journeyman.experiments.playbook.from_documents import KIND, drawn_from
+    from journeyman.stores import open_store
+
+    def file_of(run: "RunRecord") -> Path | None:
+        path = Path(str((run.result or {}).get("playbook_path", "")))
+        return path if path.is_file() else None
+
+    with open_store(read_store_url(store), make=False) as kept:
+        return drawn_from(id, kept.runs(KIND, newest_first=True), file_of)
 
 
 @command.command()

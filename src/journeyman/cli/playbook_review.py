@@ -29,6 +29,7 @@ _ORIGINS = {
     BulletOrigin.PERSON: "a person: a label or a correction",
     BulletOrigin.CONTRAST: "the difference between right and wrong attempts at the same request",
     BulletOrigin.TEMPLATE: "the environment, put into words by a template",
+    BulletOrigin.DOCUMENT: "a document: what somebody wrote down",
 }
 _NAMED = 5
 """Traces that are named to people; --json has all that are known."""
@@ -162,6 +163,7 @@ def _told(bullet: Bullet, playbook: Playbook, file: str, url: str) -> dict[str, 
         "tasks": list(origin.tasks),
         "principals": origin.principals,
         "trace_count": max(origin.trace_count, len(origin.traces)),
+        "documents": list(origin.documents),
         "traces": [{"id": id, "kept": kept} for id, kept in _kept(origin.traces, None if nowhere else url)],
         "votes": {name: getattr(bullet, name) for name in ("shown", "cited", "helpful", "harmful", "support", "confidence")},
         "examined": None if nowhere else _examined(bullet, playbook, url),
@@ -269,7 +271,8 @@ def _show(bullet: Bullet, told: dict[str, Any]) -> None:
         ("held", "" if bullet.retired else bullet.held),
         ("locked", "by a person: nothing changes it" if bullet.locked else ""),
         ("origin", _ORIGINS[BulletOrigin(origin)] if origin in set(BulletOrigin) else origin),
-        ("evidence", told["evidence"]),
+        ("evidence", "" if told["documents"] else told["evidence"]),
+        *(("document", f"journeyman documents show {id}") for id in told["documents"][:_NAMED]),
         ("written by", told["model"]),
         ("run", told["run"]),
         ("tasks", short(", ".join(told["tasks"]))),

@@ -1,5 +1,6 @@
 """`journeyman route`, `train router` and `evaluate router`: which model should answer?"""
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +13,9 @@ import click
 from journeyman.cli.console import Column, named_columns, number, pour, say, short, table, write
 from journeyman.cli.lazy import CommandGroup, Own
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, read_store_url, together, warn_of_few
+from journeyman.cli.shared import emit, json_option, options_named, read_store_url, settled, together, warn_of_few
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.policy import Choice, Forecast
 from journeyman.experiments import settings
 from journeyman.experiments.router.config import RouterConfig
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from journeyman.models.embedders import Cached
     from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table
     from journeyman.optimizers.router.objective import Objective
+    from journeyman.tasks.base import Dataset
 
 OUTPUT = Path("routers/trained")
 """Where a router is written and looked for, unless it is said."""
@@ -126,6 +129,14 @@ def anchors(as_json: bool, **given: Any) -> None:
     help="Learn from what the store has recorded and somebody judged.",
 )
 @click.option("--from", "source", type=click.Choice(("traces",)), help="Learn from the project's recorded traces, as --store.")
+@click.option("--dataset", metavar="NAME", help="Let models attempt the tasks of a data set, such as repository, for it.")
+@click.option("--input", "input_path", metavar="FILE", help="The tasks of that data set.")
+@click.option("--held-out-input", "held_out_path", metavar="FILE", help="Held-out ones; else some of --input are set apart.")
+@click.option("--domain", default="", metavar="NAME", help="Only tasks of this domain.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Who attempts them; repeated, two at least.")
+@click.option("--base-url", default="", metavar="URL", help="Another server for models that are named without one.")
+@click.option("--max-calls", type=click.IntRange(1), metavar="N", help="Calls of all models together, at most.")
+@click.option("--max-spent", type=click.FloatRange(0, min_open=True), metavar="USD", help="What the attempts may cost.")
 @click.option("--objective", default="quality", show_default=True, metavar="WORDS", help='Such as "quality - 20*cost".')
 @together(*_BOUNDS)
 @click.option("--safe", metavar="MODEL", help="Who answers requests of an unknown kind.  [default: the best single one]")
@@ -163,6 +174,7 @@ def train(as_json: bool, dry_run: bool, **given: Any) -> int:
       journeyman train router --from traces --objective "quality - 20*cost"
       journeyman train router --store --objective "-cost where quality >= 0.9" --target-stage production
       journeyman train router --outcomes outcomes.jsonl --prices prices.json --assume-output-tokens 250 --dry-run
+      journeyman train router --dataset repository --input tasks.jsonl --model openai:gpt-5-mini --model openai:gpt-5-nano
     """
     if given.pop("source") and given["store"] is None:
         given["store"] = ""
@@ -208,7 +220,12 @@ def _train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str,
     project = settings.load()
     config = settings.configured(RouterConfig, {**RouterConfig.known(provided(given)), "objective": objective}, project)
     check_writable(given["output"] / artifact.POLICY)
-    outcomes = _outcomes(_rows(given, quiet=quiet), given)
+    if dry_run and given["dataset"]:
+        attempts = len(_to_attempt(given, config).tasks) * len(set(given["models"]))
+        say(f"{counted(attempts, 'attempt')} would be made, and none was")
+        return {"dry_run": True, "attempts": attempts}
+    rows = _attempted(given, config, quiet=quiet) if given["dataset"] else _rows(given, quiet=quiet)
+    outcomes = _outcomes(rows, given)
     split = parts(outcomes, held_out=config.held_out_share, validation=config.validation, least=config.min_tasks)
     training.learnable(outcomes, split, objective)
     if not quiet:
@@ -286,6 +303,62 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> "tuple[OutcomeRow, ...]":
     if not rows:
         raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")
     return rows
+
+
+def _to_attempt(given: Mapping[str, Any], config: RouterConfig) -> "Dataset":
+    """The tasks that models are to attempt.
+
+    Raises:
+        InputError: Two models at least are not named, or there are no such tasks.
+    """
+    from journeyman.experiments import wiring
+    from journeyman.experiments.playbook.config import TrainingConfig
+
+    if given["outcomes"] or given.get("store") is not None:
+        raise InputError("--dataset lets models attempt tasks, --outcomes and --store say what became of others; name one")
+    if len(set(given["models"])) < 2:
+        raise InputError("a router chooses among two models at least: --model MODEL --model MODEL")
+    named = {"dataset_name": given["dataset"], "min_clusters": config.min_clusters, "domain": given["domain"]}
+    files = {name: given[name] for name in ("input_path", "held_out_path") if given[name]}
+    return wiring.load_dataset(settled(TrainingConfig, {**named, **files}))
+
+
+def _attempted(given: Mapping[str, Any], config: RouterConfig, *, quiet: bool) -> "tuple[OutcomeRow, ...]":
+    """What becomes of the tasks of a data set with each of the models: attempted now, where that is not known yet."""
+    from journeyman.experiments import wiring
+    from journeyman.experiments.router.training import OUTCOMES
+
+    dataset, path = _to_attempt(given, config), given["output"] / OUTCOMES
+    for name in given["models"]:
+        wiring.check(name, base_url=given["base_url"])
+    if not quiet:
+        say(f"{counted(len(dataset.tasks), 'task')}; what becomes of them is kept in {path}")
+    wiring.try_walls(dataset)
+    rows, missing = asyncio.run(_attempts(dataset, path, given, _progress(quiet=quiet)))
+    if missing and not quiet:
+        say(f"left out: {missing}; they are attempted when this is typed again")
+    if not rows:
+        raise InputError(f"nothing is known of any task: {missing}")
+    return rows
+
+
+async def _attempts(
+    dataset: "Dataset", path: Path, given: Mapping[str, Any], progress: Callable[[str, int, int], None]
+) -> "tuple[tuple[OutcomeRow, ...], str]":
+    from journeyman.agents.replay import CallBudget, within
+    from journeyman.experiments import wiring
+    from journeyman.experiments.router.training import Attempting
+
+    budget = CallBudget(given["max_calls"], given["max_spent"])
+    clients = {name: wiring.connect(name, base_url=given["base_url"]) for name in given["models"]}
+    if given["max_calls"] or given["max_spent"]:
+        clients = {name: within(client, budget) for name, client in clients.items()}
+    try:
+        return await Attempting(dataset=dataset, models=clients, path=path, progress=progress).outcomes()
+    finally:
+        await wiring.closed(dataset)
+        for client in clients.values():
+            await client.close()
 
 
 def _outcomes(rows: "Sequence[OutcomeRow]", given: Mapping[str, Any], workers: Sequence[str] = ()) -> "Table":

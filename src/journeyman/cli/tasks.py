@@ -15,7 +15,7 @@ from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.io.atomic import write_json
-from journeyman.io.files import check_writable, read_object
+from journeyman.io.files import check_writable
 
 if TYPE_CHECKING:
     from journeyman.experiments.task_generation.base import TaskSource
@@ -162,6 +162,7 @@ def generate(  # noqa: PLR0913 - a parameter an option
         return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
     wanted = shared_out(categories, count)
     from journeyman.experiments.task_generation import generate as generation
+    from journeyman.tasks.repository import stats_file
     from journeyman.tasks.repository.foreign import FORMATS
 
     if str(source) in FORMATS and not source.exists():
@@ -186,7 +187,7 @@ def generate(  # noqa: PLR0913 - a parameter an option
         made_of = generation.generate(subject, wanted, out, seed=seed, words=words, told=told)
         found = asyncio.run(made_of)
     stats = {category: each.as_json() for category, each in found.items()}
-    write_json(_stats_file(out), {"repository": subject.name, "seed": seed, "categories": stats})
+    write_json(stats_file(out), {"repository": subject.name, "seed": seed, "categories": stats})
     fewer = any(len(each.tasks) < each.wanted for each in found.values())
     if not as_json:
         _show_stats(stats)
@@ -203,13 +204,14 @@ def _import(  # noqa: PLR0913 - what was typed
 ) -> int:
     """Tasks of rows that others wrote; ends with 1 where some of them are none here."""
     from journeyman.experiments.task_generation.generate import import_rows
+    from journeyman.tasks.repository import stats_file
 
     if out.exists() and not force:
         raise click.UsageError(f"{out} is there already; name another file with --out, or write over it with --force")
     check_writable(out)
     found = asyncio.run(import_rows(format, rows, out, _options(given), clone=clone, said=say))
     stats = {format: found.as_json()}
-    write_json(_stats_file(out), {"repository": format, "categories": stats})
+    write_json(stats_file(out), {"repository": format, "categories": stats})
     if not as_json:
         _show_stats(stats)
         write(f"{counted(len(found.tasks), 'task')} in {out}")
@@ -266,22 +268,11 @@ def stats(file: Path, as_json: bool) -> None:
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
-    by_category: dict[str, list[RepositoryTask]] = {}
-    for task in tasks:
-        by_category.setdefault(task.category, []).append(task)
-    rows = {
-        category: {
-            "tasks": len(each),
-            "held_out": sum(task.split == "held_out" for task in each),
-            "sources": len({task.source for task in each}),
-            "median_failing": sorted(len(task.checks.fail_to_pass) for task in each)[len(each) // 2],
-        }
-        for category, each in by_category.items()
-    }
+    rows = repository.counts(tasks)
     if not as_json:
         names = ("category", "tasks", "held out", "functions or commits", "failing tests (median)")
         rows_table(names, [[category, *map(str, row.values())] for category, row in rows.items()])
-    made = read_object(_stats_file(file)) if _stats_file(file).exists() else {}
+    made = repository.made_of(file)
     if made and not as_json:
         _show_stats(made["categories"])
     emit({"file": str(file), "tasks": len(tasks), "categories": rows, "made": made}, as_json=as_json)
@@ -367,10 +358,6 @@ def _options(given: Mapping[str, Any]) -> "EnvironmentOptions":
     return EnvironmentOptions(
         commit=given["commit"], extra=given["extra"], python=given["python"], plugins=given["plugin"], sandbox=given["sandbox"]
     )
-
-
-def _stats_file(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix('.jsonl')}.stats.json")
 
 
 def _show_stats(stats: Mapping[str, Mapping[str, Any]]) -> None:

@@ -17,7 +17,14 @@ from journeyman.core.format import counted
 from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments import settings
-from journeyman.experiments.playbook.config import SCENARIOS, SKILLBOOK, ScenarioConfig, TracesConfig, TrainingConfig
+from journeyman.experiments.playbook.config import (
+    SCENARIOS,
+    SKILLBOOK,
+    DocumentsConfig,
+    ScenarioConfig,
+    TracesConfig,
+    TrainingConfig,
+)
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 
@@ -38,8 +45,9 @@ if TYPE_CHECKING:
 @click.option("--scenarios", metavar="FILE", help="Train on scenarios instead: things to build, in YAML or JSON.")
 @click.option("--examples", is_flag=True, default=None, help="Train on the five scenarios that ship with Journeyman.")
 @click.option("--interactive", is_flag=True, default=None, help="Type scenarios in, and train on them.")
-@click.option("--from", "source", type=click.Choice(("traces",)), help="Learn from recorded traces: traces.")
+@click.option("--from", "learn_from", type=click.Choice(("traces", "documents")), help="Learn from what was recorded.")
 @options(TracesConfig, only=train_traces.OWN)
+@options(DocumentsConfig, only=train_traces.OF_DOCUMENTS)
 @click.option("--skillbook", metavar="FILE", help="Go on from this playbook if it is there, and write to it.")
 @click.option("--ptc-url", metavar="URL", help="Run the programs of scenarios, humaneval or mbpp at this code service.")
 @click.option("--unsafe-local", is_flag=True, default=None, help="Run them without walls. For code that you trust.")
@@ -58,21 +66,24 @@ def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: 
       journeyman train playbook --dataset gsm8k --input train.jsonl --model openai:gpt-5-mini --dry-run
       journeyman train playbook --scenarios my_scenarios.yaml --model openai:gpt-5-mini
       journeyman train playbook --from traces --dry-run
+      journeyman train playbook --from documents --source devlogs --dry-run
       journeyman train playbook --resume
     """
     typed = provided(given)
-    if typed.pop("source", None):
+    if learn_from := typed.pop("learn_from", None):
         if resume is not None or initial_playbook is not None:
             what = "--resume" if resume is not None else "--initial-playbook"
             raise InputError(
-                f"{what} is not for --from traces: run it again, and nothing is paid for twice; it goes on from --output"
+                f"{what} is not for --from {learn_from}: run it again, and nothing is paid for twice; it goes on from --output"
             )
+        recorded = train_traces.train_from_traces if learn_from == "traces" else train_traces.train_from_documents
         with options_named():
-            found = train_traces.train_from_traces(typed, dry_run=dry_run, quiet=as_json)
+            found = recorded(typed, dry_run=dry_run, quiet=as_json)
         emit(found, as_json=as_json)
         return
-    if strange := [name for name in train_traces.OWN if name in typed]:
-        raise InputError(f"--{strange[0].replace('_', '-')} belongs to --from traces")
+    if strange := [name for name in (*train_traces.OWN, *train_traces.OF_DOCUMENTS) if name in typed]:
+        of = "traces" if strange[0] in train_traces.OWN else "documents"
+        raise InputError(f"--{strange[0].replace('_', '-')} belongs to --from {of}")
     train = _train_on_scenarios if _is_on_scenarios(typed, resume) else _train
     with options_named():
         if (rounds := typed.pop("rounds", None)) is not None:

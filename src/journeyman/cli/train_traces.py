@@ -1,4 +1,4 @@
-"""`journeyman train playbook --from traces`: from what was recorded to a candidate."""
+"""`journeyman train playbook --from traces` and `--from documents`: from what was recorded to a candidate, or to proposals."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,11 @@ from journeyman.cli.shared import settled
 from journeyman.cli.trace_filters import span, time_of
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.experiments.playbook.config import TracesConfig
+from journeyman.experiments.playbook.config import DocumentsConfig, TracesConfig
 from journeyman.stores.traces.base import Query
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playbook.from_documents import DocumentsRead, DocumentsResult
     from journeyman.experiments.playbook.from_traces import Prepared, SlotResult
     from journeyman.optimizers.playbook.evidence import EvidenceGroup
 
@@ -26,6 +27,73 @@ _SHARED = (
     "domain", "generator_model", "reflector_model", "base_url", "embedder", "max_cost", "attempts_per_task", "evaluate",
     "output_playbook_path",
 )  # fmt: skip
+
+
+OF_DOCUMENTS = ("source", "kind", "words")
+"""Options that learning from documents alone has."""
+_ALSO_OF_DOCUMENTS = (
+    "domain", "last", "since", "until", "max_calls", "generator_model", "reflector_model", "base_url", "embedder", "max_cost",
+    "output_playbook_path",
+)  # fmt: skip
+
+
+def train_from_documents(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+    """Draw proposals from documents; the object that `--json` prints.
+
+    Raises:
+        InputError: An option belongs to another way of training, or there are no documents.
+    """
+    from journeyman.experiments.playbook.from_documents import DocumentsTrainer
+    from journeyman.stores.documents import DocumentQuery
+
+    if strange := [name for name in given if name not in (*OF_DOCUMENTS, *_ALSO_OF_DOCUMENTS)]:
+        said = f"--{strange[0].replace('_', '-')}"
+        raise InputError(f"{said} is for another way of training; --from documents learns from what was written down")
+    config = settled(DocumentsConfig, given)
+    since, until = _from_to(config, given)
+    chosen = {name: getattr(config, name) or None for name in ("source", "kind")}
+    query = DocumentQuery(**chosen, text=config.words or None, since=since, until=until)
+    with Screen("documents", quiet=quiet) as screen:
+        trainer = DocumentsTrainer(config, query, said=screen.say)
+        found = trainer.read()
+        if dry_run:
+            return _planned_documents(found, config, quiet=quiet)
+        result = asyncio.run(trainer.train(found))
+    if not quiet:
+        write(*_proposals(result))
+    return result.json()
+
+
+def _planned_documents(found: "DocumentsRead", config: DocumentsConfig, *, quiet: bool) -> dict[str, Any]:
+    from journeyman.experiments.playbook.trace_reflector import reflector_name
+
+    name = reflector_name(config)
+    if not quiet:
+        write(f"{counted(found.read, 'document')}{_why(found.left_out)}")
+        write(*(f"  would be read: {title}   ({id[:8]})" for id, title in list(found.titles.items())[:20]))
+        asked = f"at most {counted(2 * len(found.groups), 'call')} of {name}" if name else "no model is named that reads them"
+        write(f"{asked}; never more than {counted(config.max_calls, 'call')} (--max-calls)", "Nothing was sent.")
+    told = {"documents": found.read, "telling": len(found.groups), "left_out": dict(found.left_out)}
+    return {**told, "reflector": name or None, "calls": 2 * len(found.groups)}
+
+
+def _proposals(result: "DocumentsResult") -> Iterator[str]:
+    yield f"{counted(result.found.read, 'document')}{_why(result.found.left_out)}"
+    for outcome in result.outcomes:
+        if outcome.left_out:
+            yield f"  left out: {result.found.titles[outcome.group.template]}: {outcome.left_out}"
+    yield from (f"  refused: {count} {why}" for why, count in result.refused.items())
+    for bullet in result.new:
+        named = ", ".join(result.found.titles.get(id, id) for id in bullet.provenance.documents)
+        yield f"  held for a person: {bullet.content}   (from {named}: {bullet.held}; {bullet.id})"
+    yield result.reason
+    cost = "an unknown cost" if result.cost is None else f"${result.cost:.4f}"
+    written = f"; they are in {result.path}" if result.playbook.bullets else ""
+    yield f"{counted(result.calls, 'call')}, {cost}{written}"
+    if result.playbook.held:
+        yield f"Approve one: journeyman playbook approve {result.path} {result.playbook.held[0].id} --reason WHY"
+    if result.candidate:
+        yield f"What was approved is a candidate: {result.candidate}; a gate examines it before it is served"
 
 
 def train_from_traces(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, Any]:
@@ -54,13 +122,17 @@ def train_from_traces(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -
 
 
 def _query(config: TracesConfig, given: Mapping[str, Any]) -> Query:
+    since, until = _from_to(config, given)
+    return Query(
+        agent=config.agent or None, domain=config.domain or None, session=config.session or None, since=since, until=until
+    )
+
+
+def _from_to(config: TracesConfig | DocumentsConfig, given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
     since, until = time_of(config.since or None, "--since"), time_of(config.until or None, "--until")
     if since is not None and "last" in given:
         raise InputError("--last and --since both say where to begin; give one of them")
-    begin = since or datetime.now(UTC) - span(config.last, "--last")
-    return Query(
-        agent=config.agent or None, domain=config.domain or None, session=config.session or None, since=begin, until=until
-    )
+    return since or (datetime.now(UTC) - span(config.last, "--last") if config.last else None), until
 
 
 _EVERY = 50

@@ -72,9 +72,19 @@ class Provenance:
     evidence: str = ""
     """Which evidence it was drawn from, such as the template of an error: by it new traces are counted for it or against it."""
 
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Ids of the documents that it was drawn from."""
+        named = (each.partition(FROM_DOCUMENT) for each in self.evidence.split())
+        return tuple(id for before, mark, id in named if mark and not before)
+
+
+FROM_DOCUMENT = "document:"
+"""What evidence is called that is a document: this, and the document's id."""
+
 
 class BulletOrigin(StrEnum):
-    """Who is the source of a rule that was learned from traces. A customer's words never are one."""
+    """Who is the source of a rule that was learned from what was recorded. A customer's words never are one."""
 
     ENVIRONMENT = "environment"
     """What a tool said, a schema, a check."""
@@ -84,6 +94,8 @@ class BulletOrigin(StrEnum):
     """The difference between right and wrong attempts at the same request."""
     TEMPLATE = "template"
     """The environment, put into words by a template, where no reflector was asked."""
+    DOCUMENT = "document"
+    """What somebody wrote down: a claim, until a person approves of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

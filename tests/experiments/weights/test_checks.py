@@ -40,6 +40,14 @@ def settings(tmp_path: Path) -> RunSettings:
         ({"input_path": "tasks.json"}, "input_path is for other tasks: the desk makes its own"),
         ({"context": "nowhere.json"}, "nowhere.json is not there"),
         ({"start_adapter": "nothing"}, "no training of weights 'nothing'"),
+        (
+            {"dataset_name": "repository", "input_path": "t.jsonl"},
+            "takes many replies, and rft judges one completion",
+        ),
+        (
+            {"dataset_name": "repository", "input_path": "t.jsonl", "data": "rows.jsonl"},
+            "compare the models with journeyman evaluate agent --agent local:MODEL",
+        ),
         ({"method": "grpo", "dataset_name": "", "domain": ""}, r"grpo needs something to learn from: tasks \(--tasks desk"),
     ],
 )

@@ -19,8 +19,8 @@ FIRST, LATER = 60_000, 12_000
 """Compressed bytes of a first visit, all files included, and of each page later."""
 REQUESTS = 10
 PAGES = (
-    "/", "/alerts", "/system", "/documents", "/traces", "/traces/t001", "/sessions", "/performance", "/learn", "/runs",
-    f"/runs/{RUNS[1]}",
+    "/", "/alerts", "/system", "/documents", "/tasks", "/traces", "/traces/t001", "/sessions", "/performance", "/learn",
+    "/runs", f"/runs/{RUNS[1]}",
     f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations", f"/evaluations/{RUNS[1]}?show=all", "/playbooks",
     f"/playbooks/{NEW.id}", "/releases", "/releases/context:desk%2Foslo", "/audit",
 )  # fmt: skip

@@ -135,3 +135,27 @@ class TracesConfig(TraceLearningSettings, AttemptSettings, ModelSettings, Budget
     """Where the playbook is written; gone on from where it is there."""
     evaluate: Annotated[bool, option("--evaluate/--no-evaluate")] = True
     """Examine it on later requests: model calls alone, no tool is run."""
+
+
+@config
+class DocumentsConfig(ModelSettings, BudgetSettings, PlaceSettings):
+    """Everything that a training from documents can be told."""
+
+    source: Annotated[str, option(metavar="NAME")] = ""
+    """Only documents of this source: git, messages, devlogs, workspaces, or your own."""
+    kind: Annotated[str, option(metavar="NAME")] = ""
+    """Only documents of this kind: commit, message, mail, devlog, status, inbox, …"""
+    words: Annotated[str, option(metavar="TEXT")] = ""
+    """Only documents with all these words; "in quotes" for a phrase."""
+    domain: str = ""
+    """What the rules are for: only requests of this domain are shown them, once somebody has approved of them."""
+    last: Annotated[str, option(metavar="SPAN")] = ""
+    """Only documents written in this time: 12h, 30d or 8w."""
+    since: Annotated[str, option(metavar="TIME")] = ""
+    """Only documents written at TIME or after it, instead of `last`."""
+    until: Annotated[str, option(metavar="TIME")] = ""
+    """Only documents written before TIME."""
+    max_calls: Annotated[int, Field(ge=0)] = 200
+    """Calls of models at most, for a run."""
+    output_playbook_path: Annotated[str, option("--output", metavar="FILE", default="playbooks/documents-DOMAIN.json")] = ""
+    """Where the proposals are written; gone on from where it is there."""

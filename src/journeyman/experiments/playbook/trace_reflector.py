@@ -1,4 +1,4 @@
-"""Who puts the evidence in traces into words."""
+"""Who puts the evidence in traces and documents into words."""
 
 import asyncio
 import os
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from journeyman import models
 from journeyman.agents.replay import CallBudget, WithinBudget
 from journeyman.experiments import wiring
-from journeyman.experiments.playbook.config import TracesConfig
+from journeyman.experiments.settings import ModelSettings
 from journeyman.models import KEY
 from journeyman.models.base import Around, Dialect, Limited, Model, ModelRequest, Reply
 
 DEFAULT_REFLECTOR = "openai:gpt-5-nano"
 
 
-def reflector_name(config: TracesConfig) -> str:
+def reflector_name(config: ModelSettings) -> str:
     """Who puts evidence into words: whom the settings name, else a small model where there is a key for it. Empty for nobody:
     then templates do."""
     named = config.reflector_model or config.generator_model
@@ -56,7 +56,7 @@ class _Reachable(Around):
         return await self.model.complete(request)
 
 
-def connect_reflector(config: TracesConfig, budget: CallBudget) -> Model | None:
+def connect_reflector(config: ModelSettings, budget: CallBudget) -> Model | None:
     """The reflector that the settings name, within a budget; `None` where templates put evidence into words."""
     name = reflector_name(config)
     if not name:

@@ -1,19 +1,22 @@
 """A router is trained: outcomes are split, predictors fitted, and what was learned is proven on requests that it never saw."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from journeyman.agents.attempt import Attempt, attempt_all, refusal
 from journeyman.core.candidate import Candidate
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.core.release import Stage
 from journeyman.core.task import fingerprints
+from journeyman.experiments import wiring
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
@@ -22,19 +25,22 @@ from journeyman.experiments.router.evaluation import RouterEvaluation, Utilities
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
+from journeyman.models.base import Model
 from journeyman.models.embedders import Embedder, Vectors
-from journeyman.optimizers.outcome_table import Parts, Table, parts
+from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table, parts
 from journeyman.optimizers.router import artifact, fit
 from journeyman.optimizers.router.artifact import Policy
 from journeyman.optimizers.router.cold_start import placed
 from journeyman.optimizers.router.decide import LEARNED, BatchDecision, Policies, compare, decide, tuned_dual
 from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
+from journeyman.optimizers.router.outcomes import rows_of_files
 from journeyman.optimizers.router.predict import Fitted, Forecasts
 from journeyman.rewards.utility import RewardReport, Runs, Utility, lint, total
 from journeyman.stats import Floats, LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
+from journeyman.tasks.base import Dataset
 
 _BLOCK = 256
 """Requests that are embedded between two words about the progress."""
@@ -293,6 +299,81 @@ def _save(result: TrainedRouter, tools: _Tools) -> None:
     )
     artifact.keep(policy, places.folder, places.artifacts)
     places.store.add_candidate(policy.candidate)
+
+
+# Outcomes of tasks that models attempt for this, where none were recorded.
+
+OUTCOMES = "outcomes.jsonl"
+"""In the folder of a router: what became of the tasks that were attempted for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempting:
+    """Models at the tasks of a data set. What became of each attempt is on the disk before the next is counted."""
+
+    dataset: Dataset
+    models: Mapping[str, Model]
+    """By the names that outcomes are kept under."""
+    path: Path
+    """Where outcomes are kept; what stands there was paid for, and is not attempted again."""
+    progress: Progress = lambda *_: None
+
+    async def outcomes(self) -> tuple[tuple[OutcomeRow, ...], str]:
+        """The outcomes of these tasks and models; then why some are missing, where some are.
+
+        Raises:
+            ModelRefused: A model said no for good to everything.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        known = {(row.id, name) for row in self._kept() for name in row.outcomes}
+        todo = {name: [each for each in self.dataset.tasks if (each.id, name) not in known] for name in self.models}
+        total, done, why = sum(map(len, todo.values())), 0, ""
+
+        def told(name: str, attempt: Attempt) -> None:
+            nonlocal done
+            done += 1
+            self._keep(name, attempt)
+            self.progress("attempting", done, total)
+
+        for name, some in todo.items():
+            agent = wiring.agent_for(self.dataset)(model=self.models[name])
+            attempts = await attempt_all(
+                agent, some, self.dataset.verifier, prefix=name, clock=wiring.now, done=partial(told, name)
+            )
+            if some and (refused := refusal(attempts)) is not None:
+                raise ModelRefused(f"{name}: {refused}")
+            unknown = [each for each in attempts if not _is_known(each)]
+            if unknown:
+                reason = unknown[0].trace.error or "nobody could judge them"
+                why = why or f"{len(unknown)} of {len(attempts)} attempts of {name} are unknown: {reason}"
+        wanted = {task.id for task in self.dataset.tasks}
+        return tuple(row for row in self._kept() if row.id in wanted), why
+
+    def _kept(self) -> tuple[OutcomeRow, ...]:
+        return rows_of_files([self.path]) if self.path.exists() and self.path.stat().st_size else ()
+
+    def _keep(self, name: str, attempt: Attempt) -> None:
+        """An attempt that broke off, or that nobody could judge, is unknown: it is attempted again the next time."""
+        if not _is_known(attempt):
+            return
+        task, trace = attempt.task, attempt.trace
+        row = {
+            "id": task.id,
+            "request": task.question,
+            "type": task.domain,
+            "split": task.split.value,
+            **({"cluster": task.cluster} if task.cluster else {}),
+            "model": name,
+            "success": attempt.score.total,
+            "cost": trace.cost,
+            "seconds": trace.seconds,
+        }
+        with self.path.open("ab") as file:
+            file.write(json.dumps(row).encode() + b"\n")
+
+
+def _is_known(attempt: Attempt) -> bool:
+    return attempt.trace.error is None and attempt.score.total is not None
 
 
 # What another way of choosing would have brought, told from the log of decisions that were really made.

@@ -20,6 +20,7 @@ from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
 from journeyman.experiments.weights.config import RunSettings
+from journeyman.experiments.wiring import REPOSITORY
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable, read_object
 from journeyman.models import embedded_weights
@@ -268,8 +269,10 @@ def gather(config: TrainingConfig, settings: RunSettings, rows: Sequence[Row] | 
         InputError: A file or setting cannot be used.
         MissingExtra: Something is asked for that is not installed.
     """
+    given = bool(config.data) or rows is not None
+    _of_repositories(config, given=given)
     found = list(read(config.data)) if config.data and rows is None else list(rows or ())
-    _fitting(config, found, given=bool(config.data) or rows is not None)
+    _fitting(config, found, given=given)
     check(config, settings)
     _named_checks(config)
     dataset = tasks.load(config, settings.held_out) if config.dataset_name else None
@@ -304,6 +307,21 @@ def _fitting(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> Non
     wrong = next((row for row in rows if not isinstance(row, _READ[config.method])), None)
     if wrong is not None:
         raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method grpo")
+
+
+def _of_repositories(config: TrainingConfig, *, given: bool) -> None:
+    """Refuse to sample work in repositories: one completion would always be judged as nothing done."""
+    if config.dataset_name == REPOSITORY:
+        if not given:
+            raise InputError(
+                f"work in a repository takes many replies, and {config.method} judges one completion of a prompt: let an agent "
+                "attempt the tasks (journeyman evaluate agent), build rows of what went well (journeyman dataset build), and "
+                "learn from these with --data"
+            )
+        raise InputError(
+            "the examination of weights asks once for an answer, and work in a repository takes many replies: leave out "
+            "--tasks, and compare the models with journeyman evaluate agent --agent local:MODEL+ADAPTER --against local:MODEL"
+        )
 
 
 def _named_checks(config: TrainingConfig) -> None:

@@ -1,8 +1,9 @@
 """Evidence in groups: what several people's traces say alike, before a model is asked to put it into words.
 
-Three kinds. Calls that a tool refused, by what it said, with the call that it took afterwards; attempts at one request of which
-one is known to be right and another to be wrong; and what a person says should have been answered. What a customer says is no
-evidence of any of them.
+Three kinds come of traces. Calls that a tool refused, by what it said, with the call that it took afterwards; attempts at one
+request of which one is known to be right and another to be wrong; and what a person says should have been answered. What a
+customer says is no evidence of any of them. A fourth is a document, in which somebody says what was a mistake, or how it was
+mended.
 """
 
 import re
@@ -14,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from journeyman.core.feedback import corrected_answer
-from journeyman.core.playbook import BulletOrigin
+from journeyman.core.playbook import FROM_DOCUMENT, BulletOrigin
 from journeyman.core.reward import Source
 from journeyman.tracing.evidence import AttemptEvidence, CallEvidence, faults_of, template
 
@@ -48,12 +49,15 @@ class GroupKind(StrEnum):
     """Right and wrong attempts at one request did different things."""
     SAID = "said"
     """A person said what should have been answered."""
+    DOCUMENT = "document"
+    """Somebody wrote down what was a mistake, or how it was mended."""
 
 
 ORIGINS: Mapping[GroupKind, BulletOrigin] = {
     GroupKind.REJECTED: BulletOrigin.ENVIRONMENT,
     GroupKind.CONTRAST: BulletOrigin.CONTRAST,
     GroupKind.SAID: BulletOrigin.PERSON,
+    GroupKind.DOCUMENT: BulletOrigin.DOCUMENT,
 }
 
 
@@ -62,6 +66,7 @@ class EvidenceMember:
     """One piece of it."""
 
     trace_id: str
+    """Empty where it is a document."""
     principal: str
     said: str
     """What the tool said, or the person, or how the attempts differ; what it echoes of the customer's words is cut out."""
@@ -101,13 +106,15 @@ class EvidenceGroup:
     argument: str
     """The one that it names, or that was changed most often before a call was taken; empty where there is none."""
     template: str
-    """What was said, without what is of one case alone."""
+    """What was said, without what is of one case alone; of a document its id."""
     members: tuple[EvidenceMember, ...]
     """In an order that does not depend on that of the traces."""
 
     @cached_property
     def id(self) -> str:
-        """Made of what it is about: traces that come later belong to the same group."""
+        """Made of what it is about: traces that come later belong to the same group. Of a document it names it."""
+        if self.kind is GroupKind.DOCUMENT:
+            return FROM_DOCUMENT + self.template
         said = "\x1f".join((self.kind, self.domain, self.tool, self.template))
         return "e-" + blake2b(said.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
@@ -132,7 +139,7 @@ class EvidenceGroup:
 
     @cached_property
     def traces(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(member.trace_id for member in self.members))
+        return tuple(dict.fromkeys(member.trace_id for member in self.members if member.trace_id))
 
     @cached_property
     def repairs(self) -> Mapping[str, int]:

@@ -36,10 +36,10 @@ from journeyman.optimizers.playbook import safeguards
 from journeyman.optimizers.playbook.curator import Curator, Origin
 from journeyman.optimizers.playbook.evidence import ORIGINS, TRACES, EvidenceGroup, GroupKind
 from journeyman.optimizers.playbook.group_reflector import (
-    INSTRUCTIONS,
     MARGIN,
     DraftRule,
     calls_needed,
+    instructions,
     reflect_on,
 )
 from journeyman.optimizers.playbook.journal import delta_to_json
@@ -84,7 +84,7 @@ class LearnTools:
     least: int = 3
     """People who must have met the same."""
     days: int = 90
-    """After which a rule is retired whose evidence was not met again."""
+    """After which a rule is retired whose evidence was not met again; 0 for never."""
     approve_all: bool = False
     """Whether a person sees every rule."""
     name: str = ""
@@ -190,7 +190,7 @@ def asked_about(group: EvidenceGroup, least: int) -> str:
             else "a service was down"
         )
         return f"a flake, and no rule: {again}"
-    if group.kind is GroupKind.SAID:
+    if group.kind in (GroupKind.SAID, GroupKind.DOCUMENT):
         return ""
     if len(group.principals) < least:
         met = len(group.principals)
@@ -280,7 +280,7 @@ def _bullet_id(draft: DraftRule) -> str:
 
 def _key(model: Model, group: EvidenceGroup, tools: LearnTools) -> str:
     tried = f"\x1f{tools.trial.name}" if tools.trial else ""
-    said = f"{model.name}\x1f{model.dialect}\x1f{INSTRUCTIONS}\x1f{tools.least}\x1f{group.digest}{tried}"
+    said = f"{model.name}\x1f{model.dialect}\x1f{instructions(group)}\x1f{tools.least}\x1f{group.digest}{tried}"
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -314,6 +314,8 @@ def _safe(
         # Of those that it was drawn from: else anybody could keep a rule from being learned by saying it.
         words = [text for member in draft.witnesses for text in member.words]
         persons = safeguards.persons_of(member.call for member in draft.witnesses if member.call is not None)
+        if group.kind is GroupKind.DOCUMENT:
+            persons |= {member.principal for member in draft.witnesses if member.known}
         found = safeguards.judge(draft.insight.content, tools=tools, words=words, known=named, known_persons=persons)
         if found.refused:
             refused.append(found.refused)
@@ -410,7 +412,7 @@ def _evidence(groups: Sequence[EvidenceGroup]) -> dict[str, Any]:
 
 
 def _expiry(tools: LearnTools) -> str:
-    return (datetime.fromisoformat(tools.stamp) + timedelta(days=tools.days)).isoformat() if tools.stamp else ""
+    return (datetime.fromisoformat(tools.stamp) + timedelta(days=tools.days)).isoformat() if tools.stamp and tools.days else ""
 
 
 def _counted_anew(playbook: Playbook, groups: Sequence[EvidenceGroup], tools: LearnTools) -> Iterator[Evidence]:

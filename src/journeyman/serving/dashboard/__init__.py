@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -23,6 +24,7 @@ from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.alerts import AlertPages
+from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
 from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time
 from journeyman.serving.dashboard.layout import (
@@ -45,6 +47,7 @@ from journeyman.serving.dashboard.layout import (
 from journeyman.serving.dashboard.overview import OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
+from journeyman.stores.base import EvaluationRecord
 from journeyman.stores.documents import DocumentQuery
 from journeyman.stores.traces.base import (
     Page,
@@ -54,6 +57,8 @@ from journeyman.stores.traces.base import (
     TraceStore,
     TraceSummary,
 )
+from journeyman.tasks import repository
+from journeyman.tasks.repository import RepositoryTask
 from journeyman.tracing.importers import jsonl
 
 if TYPE_CHECKING:
@@ -297,12 +302,90 @@ class DocumentPages:
         document = self._project.documents.document(request.path_params["name"])
         if document is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such document, or it was forgotten.")
-        revisions = self._project.documents.revisions(document)
+        # What reads playbooks is for who looks at one document.
+        from journeyman.experiments.playbook.from_documents import KIND, drawn_from
+
         return self._frame.page(
-            "document.html", title=f"{document.title or document.key} · Documents", document=document, revisions=revisions
+            "document.html",
+            title=f"{document.title or document.key} · Documents",
+            document=document,
+            revisions=self._project.documents.revisions(document),
+            drawn=drawn_from(document.id, self._project.registry.runs(kind=KIND), self._project.playbook_file),
         )
 
 
+class TaskPages:
+    """Tasks made of repositories: what there is of each category, how much of what was tried became one, and who is good at
+    them. What decides about a task is shown to whoever asks for it, and what is right to nobody."""
+
+    def __init__(self, project: ProjectStores, frame: PageRenderer) -> None:
+        self._project, self._frame = project, frame
+        self._read = SharedCache[tuple[RepositoryTask, ...]]()
+
+    def sets(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Files of tasks."""
+        rows = []
+        for name, path in self._project.task_files().items():
+            tasks, problem = self._tasks(path)
+            rows.append((name, tasks, sorted({each.category for each in tasks}), problem))
+        return self._frame.page("tasks.html", title="Tasks", rows=rows)
+
+    def one(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """What is in a file, or one task of it."""
+        name = id_of(request.path_params["name"])
+        path = self._project.task_files().get(name)
+        if path is None:
+            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such file of tasks here, and no run was given one.")
+        tasks, problem = self._tasks(path)
+        if problem:
+            raise InputError(problem)
+        if id := fields.get("task"):
+            task = next((each for each in tasks if each.id == id), None)
+            if task is None:
+                raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such task in this file.")
+            asked = fields.get("show") == "tests"
+            return self._frame.page("task.html", title=f"{id} · Tasks", here="Tasks", set=name, task=task, tests=asked)
+        wanted, after = fields.get("category", ""), fields.get("after", "0")
+        listed = [each for each in tasks if wanted in ("", each.category)]
+        start = int(after) if after.isdecimal() and len(after) < 9 else 0
+        return self._frame.page(
+            "task_set.html",
+            title=f"{name} · Tasks",
+            here="Tasks",
+            set=name,
+            typed={"category": wanted} if wanted else {},
+            kinds=repository.counts(tasks),
+            made=repository.made_of(path).get("categories", {}),
+            tasks=listed[start : start + LINES],
+            next=start + LINES if len(listed) > start + LINES else None,
+            evaluations=self._evaluations(path),
+        )
+
+    def _tasks(self, path: Path) -> tuple[tuple[RepositoryTask, ...], str]:
+        """The tasks of a file, as it is now; or why it cannot be read."""
+        try:
+            stat = path.stat()
+            return self._read.get(f"{path} {stat.st_mtime_ns} {stat.st_size}", lambda: repository.read(path)).value, ""
+        except (InputError, OSError) as error:
+            return (), str(error)
+
+    def _evaluations(self, path: Path) -> list[tuple[EvaluationRecord, list[tuple[Mapping[str, Any], Whisker | None]]]]:
+        """The latest of these tasks, each by category with the interval of the gain."""
+        found = []
+        for each in self._project.registry.evaluations():
+            rows = each.report.get("categories")
+            if not isinstance(rows, list) or not self._project.is_of(each.run_id, path):
+                continue
+            known = {at: (row["low"], row["gain"], row["high"]) for at, row in enumerate(rows) if row["low"] is not None}
+            drawn = dict(zip(known, whiskers(list(known.values())), strict=True))
+            found.append((each, [(row, drawn.get(at)) for at, row in enumerate(rows)]))
+            if len(found) == _LATEST:
+                break
+        return found
+
+
+_LATEST = 5
+"""Evaluations of a file of tasks that its page shows."""
 MOST_COUNTED = 1_000_000
 
 
@@ -343,6 +426,9 @@ def _project_pages(
     written = DocumentPages(project, frame)
     yield page("/documents", written.documents)
     yield page("/documents/{name}", written.document)
+    made = TaskPages(project, frame)
+    yield page("/tasks", made.sets)
+    yield page("/tasks/{name:path}", made.one)
     watched = AlertPages(project, frame, person)
     yield page("/alerts", watched.alerts)
     yield page("/alerts", watched.act, "POST")

@@ -73,6 +73,25 @@ class ProjectStores:
         path = self._folder / told if isinstance(told, str) and told else None
         return path if path is not None and path.is_file() else None
 
+    def task_files(self) -> Mapping[str, Path]:
+        """Files of tasks by how they are called here: those made in the project's folder, and those that runs were given."""
+        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self._folder.glob("*.stats.json"))
+        given = (
+            self._folder / str(run.config[name])
+            for run in self.registry.runs()
+            if run.kind == "evaluate agent" or run.config.get("dataset_name") == "repository"
+            for name in ("tasks", "input_path", "held_out_path")
+            if run.config.get(name)
+        )
+        found = dict.fromkeys(path for path in (*sorted(made), *given) if path.is_file())
+        here = self._folder
+        return {(path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)): path for path in found}
+
+    def is_of(self, run_id: str, path: Path) -> bool:
+        """Whether a run's tasks were those of a file."""
+        run = self.registry.run(run_id).run
+        return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
+
     @cached_property
     def registry(self) -> Registry:
         from journeyman.stores import open_store
@@ -141,11 +160,12 @@ class RunRow:
 
 
 _FUNNEL = (
+    ("documents", "documents read"), ("telling", "tell of a mistake"),
     ("traces", "traces read"), ("learned_from", "learned from"), ("with_evidence", "with evidence"),
     ("groups", "groups of evidence"),
     ("groups_worded", "put into words"), ("rules", "rules"), ("shown", "shown to the agent"), ("held", "held for a person"),
 )  # fmt: skip
-"""What a run that learned from traces says of how much became how little, and what the page calls it."""
+"""What a run that learned from traces or documents says of how much became how little, and what the page calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +252,12 @@ class ExperimentPages:
     # What live traffic taught.
 
     def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """What became of each slot's traces: how much became how little, and why."""
+        """What became of each slot's traces, and of documents: how much became how little, and why."""
         found: dict[tuple[str, str], LearnedRow] = {}
         rollouts = self._stores.rollouts.rollouts()
         for run in self._stores.registry.runs(kind="train playbook"):
             told = run.result or {}
-            if "with_evidence" in told:
+            if "groups_worded" in told:
                 slot = (str(told.get("agent") or "any"), str(told.get("domain") or "any"))
                 if slot not in found:
                     found[slot] = self._learned(run, told, rollouts)

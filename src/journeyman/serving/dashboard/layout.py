@@ -360,7 +360,16 @@ _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-T
 WATCHED = (("Watch", (("/traces", "Traces"), ("/sessions", "Sessions"), ("/performance", "Performance"))),)
 OVERVIEW = (("", (("/", "Overview"), ("/alerts", "Alerts"), ("/system", "System"))),)
 PROJECT = (
-    ("Learn", (("/documents", "Documents"), ("/learn", "Learning"), ("/runs", "Runs"), ("/evaluations", "Evaluations"))),
+    (
+        "Learn",
+        (
+            ("/documents", "Documents"),
+            ("/tasks", "Tasks"),
+            ("/learn", "Learning"),
+            ("/runs", "Runs"),
+            ("/evaluations", "Evaluations"),
+        ),
+    ),
     ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
 )
 """What the rail leads to: over traces, and over all that a project's store knows."""

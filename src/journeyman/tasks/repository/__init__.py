@@ -16,6 +16,7 @@ from typing import Any
 from journeyman.core.errors import InputError
 from journeyman.core.task import Split, Task
 from journeyman.io.atomic import write_text
+from journeyman.io.files import read_object
 from journeyman.io.jsonl import Unusable, iter_jsonl, json_object
 from journeyman.tasks.repository.tree import Tree, in_tests, place_of_test, without_tests
 
@@ -230,3 +231,30 @@ def clustered(
     return tuple(
         replace(task.task(), cluster=f"{task.repository} {task.source or task.id}") if few else task.task() for task in tasks
     )
+
+
+def stats_file(path: Path) -> Path:
+    """Where it is kept, beside a file of tasks, what became of the candidates when it was made."""
+    return path.with_name(f"{path.name.removesuffix('.jsonl')}.stats.json")
+
+
+def made_of(path: Path) -> Mapping[str, Any]:
+    """What is kept there; nothing where nothing is."""
+    return read_object(stats_file(path)) if stats_file(path).exists() else {}
+
+
+def counts(tasks: Iterable[RepositoryTask]) -> dict[str, dict[str, int]]:
+    """By category: tasks, those held out, the functions and commits they are made of, and how many tests fail in the middle
+    one."""
+    by_category: dict[str, list[RepositoryTask]] = {}
+    for task in tasks:
+        by_category.setdefault(task.category, []).append(task)
+    return {
+        category: {
+            "tasks": len(each),
+            "held_out": sum(task.split is Split.HELD_OUT for task in each),
+            "sources": len({task.source for task in each}),
+            "median_failing": sorted(len(task.checks.fail_to_pass) for task in each)[len(each) // 2],
+        }
+        for category, each in by_category.items()
+    }
