@@ -55,6 +55,7 @@ class AlertPages:
             "alerts.html",
             title=f"{counted(len(firing), 'alert')} firing · Alerts" if firing else "Alerts",
             here="Alerts",
+            anew="/alerts",
             firing=firing,
             pending=pending_of(latest),
             rules=[(rule, [each for each in latest if each.rule == rule.name]) for rule in self._rules().values()],
@@ -110,6 +111,7 @@ class AlertPages:
             "system.html",
             title=f"{ill[0].said} · System" if ill else "System",
             here="System",
+            anew="/system",
             checks=checks,
             charts=[
                 each

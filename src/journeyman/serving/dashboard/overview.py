@@ -83,6 +83,7 @@ class OverviewPage:
             "overview.html",
             title="Overview" if not found.all.traces else f"{verdict.title} · Overview",
             here="Overview",
+            anew="/",
             is_empty=not found.all.traces and not past.traces,
             verdict=verdict,
             stations=self._stations(found.all, week),
