@@ -5,6 +5,7 @@
 # make bench   what things cost, as ratios
 # make soak    seven minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
+# make pictures          write docs/pictures anew, of the demo on live traffic; needs a Chromium, and takes minutes
 #
 # On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
 # pip at PyTorch's own index of CPU wheels first (its address is on PyTorch's "Get Started" page), for instance by setting
@@ -25,7 +26,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of programs: each would compile the package anew, and each run the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures docs clean
+.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures docs pictures clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -69,6 +70,9 @@ figures: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_commands.py > docs/commands.md.new
 	mv docs/commands.md.new docs/commands.md
+
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/make_pictures.py
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

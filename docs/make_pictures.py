@@ -88,11 +88,11 @@ def main(url: str | None = None) -> None:
     Args:
         url: Of a demo that serves already; without it one is run.
     """
+    if url is None:
+        with tempfile.TemporaryDirectory() as folder, demo(Path(folder)) as served:
+            return main(served)
     HERE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        if url is None:
-            with demo(Path(folder)) as served:
-                return main(served)
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         made = addresses(url)
         sizes = {}

@@ -55,7 +55,7 @@ def test_what_fires_is_listed_acknowledged_and_silenced(fires: str, capsys: pyte
     assert said(capsys, "list")["silences"] == []
     assert main(["alerts", "list"]) == 0
     out, err = capsys.readouterr()
-    assert "90% of the memory is used" in out + err
+    assert "90% of memory in use" in out + err
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,7 @@ def test_rules_say_what_they_find_now_and_nothing_is_made(project: Path, capsys:
     assert found["error_rate"]["now"][0]["breached"] is None
     (memory,) = (each for each in found["resources"]["now"] if each["subject"].startswith("memory "))
     assert 0 < memory["value"] < 1
+    assert [each["severity"] for each in found["burn"]["now"]] == ["page", "page", "ticket"]
     assert not (project / ".journeyman").exists()
 
 

@@ -127,13 +127,15 @@ def _rule_rows(known: Iterable[AlertRule], found: Sequence[Measurement]) -> None
     words = {True: "too much", False: "fine", None: "unknown"}
     rows = []
     for rule in known:
-        now = [(words[each.breached], each.says) for each in found if each.rule == rule.name] or [("", "")]
-        rows += [(rule.name, rule.severity.value, rule.says, *each) for each in now]
+        now = [each for each in found if each.rule == rule.name]
+        rows += [
+            (rule.name, (each.severity or rule.severity).value, rule.says, words[each.breached], each.says) for each in now
+        ] or [(rule.name, rule.severity.value, rule.says, "", "")]
     rows_table(("rule", "severity", "fires when", "now", "what"), rows)
 
 
 def _rule_told(rule: AlertRule, found: Sequence[Measurement]) -> dict[str, Any]:
-    names = ("subject", "breached", "value", "bound", "says")
+    names = ("subject", "severity", "breached", "value", "bound", "says")
     return {
         "rule": rule.name,
         "says": rule.says,

@@ -50,7 +50,7 @@ def test_a_webhook_is_told_as_alertmanager_tells(up: Upstream, tmp_path: Path) -
     assert alert["labels"] == {
         "alertname": "journeyman_resources", "severity": "page", "rule": "resources", "subject": "memory on host",
     }  # fmt: skip
-    assert alert["annotations"] == {"summary": "90% of the memory is used", "value": "0.9", "bound": "0.8"}
+    assert alert["annotations"] == {"summary": "90% of memory in use", "value": "0.9", "bound": "0.8"}
     assert alert["fingerprint"] == second["alerts"][0]["fingerprint"]
     assert alert["startsAt"] == second["alerts"][0]["startsAt"] < second["alerts"][0]["endsAt"]
 
@@ -153,7 +153,7 @@ def test_a_channel_of_apprise_is_told_in_words(up: Upstream, tmp_path: Path) -> 
     watched.monitor.close()
     (body,) = bodies(up)
     assert body["title"] == "Journeyman: resources (memory on host): firing"
-    assert body["message"] == "90% of the memory is used"
+    assert body["message"] == "90% of memory in use"
 
 
 def test_a_silence_keeps_it_quiet_until_it_ends_and_an_acknowledgement_until_it_is_over(tmp_path: Path) -> None:
@@ -389,3 +389,11 @@ def test_what_is_no_news_any_more_is_given_up(tmp_path: Path) -> None:
         ended = {(each.channel, each.alert.change.value): each.detail for each in kept.given_up(NOON)}
     assert ended["gone", "firing"] == "there is no channel gone in the settings"
     assert ended["hook", "firing"] == "it is over, and the channel was not reached in 4h"
+
+
+def test_a_channel_without_an_address_is_said_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = AlertSettings(channels={"page": ChannelSettings(url_env="NOBODY_SET_THIS")})
+    over, wake = threading.Event(), threading.Event()
+    over.set()
+    AlertMonitor(f"sqlite:///{tmp_path / 'journeyman.db'}", tmp_path, settings).run(over, wake)
+    assert "the variable NOBODY_SET_THIS of alerts.channels.page is not set" in caplog.text

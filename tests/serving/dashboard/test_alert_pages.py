@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.alert import Alert, AlertRule, Measurement, step
-from journeyman.experiments.settings import AlertSettings
+from journeyman.experiments.settings import AlertSettings, ChannelSettings
 from journeyman.serving.dashboard.alerts import resource_charts
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
@@ -52,6 +52,14 @@ def test_where_nothing_fires_the_rules_stand_ready(pages: Visitor) -> None:
     assert "error rate of conversations begun in five minutes, more than 5% failed" in text
     assert "Nobody is told" in text
     assert title(pages.read("/alerts")) == "Alerts"
+
+
+def test_a_channel_that_cannot_be_told_is_said_before_anything_fires(store: TraceStore, guard: Guard, tmp_path: Path) -> None:
+    told = AlertSettings(channels={"page": ChannelSettings(url_env="NOBODY_SET_THIS")})
+    pages = visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db", alerts=told))
+    text = words_of(pages.read("/alerts"))
+    assert "A channel cannot be told: the variable NOBODY_SET_THIS of alerts.channels.page is not set" in text
+    assert "burn errors use up their budget of 5% too fast at once page, ticket" in text
 
 
 def test_what_fires_leads_to_the_traces_that_it_counts(kept: AlertStore, store: TraceStore, pages: Visitor) -> None:

@@ -204,6 +204,26 @@ def test_a_new_trace_appears_within_a_second_and_keeps_the_place(desk: Desk, sto
     assert page.evaluate("document.activeElement.textContent") == "Question 118"
 
 
+def test_what_changes_by_itself_is_drawn_anew_and_takes_nothing_away_from_who_writes(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/")
+    store.add([booking("new", asked="Just now", at=datetime.now(UTC))])
+    page.get_by_role("link", name="Just now").wait_for(timeout=15_000)
+    # The number in the rail came along.
+    assert page.locator("#rail a[href='/traces'] .count").inner_text() == "121"
+    page = desk.go("/releases")
+    page.locator("a[href^='/releases/2026']").first.click()
+    page.get_by_label("Reason").fill("it quotes old prices")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.locator("h1").click()
+    page.wait_for_timeout(6_500)
+    assert asked == []
+    page.get_by_label("Reason").fill("")
+    page.locator("h1").click()
+    with page.expect_request("**/releases/2026*", timeout=15_000):
+        pass
+
+
 def test_a_hidden_page_does_not_ask_for_new_traces(desk: Desk) -> None:
     page = desk.go("/traces")
     asked: list[str] = []

@@ -162,6 +162,8 @@ def test_what_a_person_does_to_a_rollout_is_done_with_a_reason_and_kept(
     assert ended is not None
     assert (ended.state, ended.events[-1].cause.actor) == (RolloutState.ROLLED_BACK, "person:ana")
     assert "it quotes old prices" in pages.read("/audit")
+    over = words_of(pages.read(f"/releases/{rollout.id}"))
+    assert ("ended here" in over, "100% not reached" in over) == (True, True)
     assert pages.send("/releases/move", **form, kind="rollback", reason="again")[0] == 409
 
 

@@ -159,6 +159,8 @@ def test_what_records_watches_too_without_what_only_releases_need(tmp_path: Path
         assert until(lambda: stored(url) == 1)
         with open_alerts(tmp_path / ".journeyman" / "journeyman.db") as kept:
             assert until(lambda: {"recorder", "serve"} <= {each.process for each in kept.samples(A_WHILE_AGO)}, 30)
+        # Else whoever is to be told that no monitor is there any more would be told so for ever.
+        assert b"\njourneyman_monitor_age_seconds " in ask(url, "/metrics", None, "GET")[2]
         (recorder,) = below(process.pid)
         for pid in (recorder, process.pid):
             loaded = Path(f"/proc/{pid}/maps").read_text()

@@ -39,15 +39,15 @@ def rules(settings: AlertSettings) -> Mapping[str, AlertRule]:
     """By name, in the order in which they are shown."""
     hold, repeat = duration(settings.hold_for), duration(settings.repeat)
     share, most = _percent(settings.error_rate), _percent(settings.resources)
-    slow = f"{settings.latency_ms:,.0f} ms"
+    slow, points = f"{settings.latency_ms:,.0f} ms", 100 * settings.degradation
     found = (
         AlertRule(name="error_rate", says=f"of conversations begun in five minutes, more than {share} failed"),
-        AlertRule(name="latency", says=f"of calls of models in five minutes, 5 of 100 took more than {slow}"),
-        AlertRule(name=RESOURCES, says=f"more than {most} of processors, memory, memory of the GPU or disk is used"),
+        AlertRule(name="latency", says=f"of model calls in five minutes, the 95th percentile is above {slow}"),
+        AlertRule(name=RESOURCES, says=f"more than {most} of processors, memory, GPU memory or disk is in use"),
         AlertRule(name="burn", says=f"errors use up their budget of {share} too fast", hold=timedelta(0)),
         AlertRule(
             name="quality",
-            says=f"sessions are shown to be worth {_percent(settings.degradation)} less than those of the week before",
+            says=f"sessions are shown to be worth {points:.3g} points less than those of the week before",
         ),
         AlertRule(
             name="drift", says="what is asked is shown to be another mix than in the week before", severity=Severity.TICKET
@@ -139,17 +139,17 @@ class Measurer:
         bound = self._settings.latency_ms
         found = measures.latency(now - WINDOW, now, bound / 1000)
         value = None if found.seconds is None else found.seconds * 1000
-        said = f"of {counted(found.calls, 'call')} of the last five minutes 95 of 100 took up to {value or 0:,.0f} ms"
-        said = said if found.calls else "of no call of a model of the last five minutes the time is known"
+        said = f"of {counted(found.calls, 'model call')} of the last five minutes the 95th percentile is {value or 0:,.0f} ms"
+        said = said if found.calls else "no model call of the last five minutes has a known time"
         breached = self._exceeds(ErrorCount(found.calls, found.slow), _SLOW, firing=firing)
         told = {"calls": found.calls, "slow": found.slow, **_counted_in(now - WINDOW, now)}
         return Measurement(rule="latency", breached=breached, value=value, bound=bound, says=said, evidence=told)
 
     def _resources(self, sample: ResourceSample) -> Iterator[Measurement]:
-        named = {"cpu": "processors", "memory": "memory", "gpu_memory": "memory of the GPU", "disk": "disk"}
+        named = {"cpu": "processors", "memory": "memory", "gpu_memory": "GPU memory", "disk": "disk"}
         for name, words in named.items():
             used: float | None = getattr(sample, name)
-            said = f"how much of the {words} is used cannot be told" if used is None else f"{used:.0%} of the {words} is used"
+            said = f"how much of {words} is in use is not known" if used is None else f"{used:.0%} of {words} in use"
             yield Measurement(
                 rule=RESOURCES,
                 subject=f"{name} on {sample.host}",
@@ -167,9 +167,10 @@ class Measurer:
             # The long window says that it is so, and the short one that it still is.
             shown, still = self._exceeds(over, bound), None if not lately.traces else _above(lately, bound)
             breached = False if shown is False or still is False else None if shown is None or still is None else True
+            allowed = "the budget" if factor == 1 else f"{factor:g} times the budget of {_percent(budget)}"
             said = (
                 f"{over.failed} of {counted(over.traces, 'conversation')} failed in {long}, {lately.failed} of {lately.traces} "
-                f"in {short}: {factor:g} times what the budget of {_percent(budget)} allows is {_percent(bound)}"
+                f"in {short}; the bound is {_percent(bound)}, {allowed}"
             )
             yield Measurement(
                 rule="burn",
@@ -197,7 +198,7 @@ class Measurer:
         before, lately = measures.score_summary(since - BEFORE, since), measures.score_summary(since, now)
         told = {"before": before._asdict(), "now": lately._asdict()}
         if min(before.sessions, lately.sessions) < _LEAST:
-            said = "of too few sessions it is known what they were worth"
+            said = f"too few sessions have a score: {lately.sessions:,} of the last day, {before.sessions:,} of the week before"
             return Measurement(rule="quality", breached=None, bound=-tolerance, says=said, evidence=told)
         apart = lately.mean - before.mean
         error = math.sqrt(before.variance / before.sessions + lately.variance / lately.sessions)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from journeyman.core.alert import Alert, AlertChange, AlertState, Measurement, Severity, step
 from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.experiments.settings import AlertSettings, duration
-from journeyman.serving.alerts.channels import Channel, channels
+from journeyman.serving.alerts.channels import Channel, NoChannel, channels
 from journeyman.serving.alerts.rules import STORE, Measurer
 from journeyman.stores.alerts import MACHINE, AlertStore, Delivery, ResourceSample, open_alerts
 from journeyman.stores.urls import MEMORY, as_url, redacted
@@ -101,6 +101,10 @@ class AlertMonitor:
     def run(self, over: threading.Event, wake: threading.Event) -> None:
         """Look until told to stop: as often as is set, and at once when woken."""
         due, self._over = self._clock(), over
+        for each in self._channels.values():
+            if isinstance(each, NoChannel):
+                # Else it would be known when the first alert is not told.
+                log.warning("alerts: %s", each.why)
         while not over.is_set():
             try:
                 self.sample()

@@ -11,7 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.experiments.settings import duration
+from journeyman.experiments.settings import AlertSettings, duration
+from journeyman.serving.alerts.channels import NoChannel, channels
 from journeyman.serving.alerts.rules import WINDOW, rules
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series
 from journeyman.serving.dashboard.experiments import ProjectStores
@@ -49,18 +50,21 @@ class AlertPages:
         """What fires, what is watched, and who was told."""
         kept, now = self._stores.alerts, datetime.now(UTC)
         latest = kept.latest().values()
-        firing = firing_of(latest)
+        firing, told = firing_of(latest), channels(self._stores.alert_settings)
         return self._frame.page(
             "alerts.html",
             title=f"{counted(len(firing), 'alert')} firing · Alerts" if firing else "Alerts",
             here="Alerts",
+            anew="/alerts",
             firing=firing,
             pending=pending_of(latest),
             rules=[(rule, [each for each in latest if each.rule == rule.name]) for rule in self._rules().values()],
             silences=kept.silences(now),
             waiting=kept.undelivered(),
             history=kept.history(limit=HISTORY),
-            channels=tuple(self._stores.alert_settings.channels),
+            severities=_severities(self._stores.alert_settings),
+            channels=told,
+            deaf=[each.why for each in told.values() if isinstance(each, NoChannel)],
             traces=_traces,
         )
 
@@ -107,6 +111,7 @@ class AlertPages:
             "system.html",
             title=f"{ill[0].said} · System" if ill else "System",
             here="System",
+            anew="/system",
             checks=checks,
             charts=[
                 each
@@ -132,9 +137,16 @@ class AlertPages:
         if health is not None:
             lost = f"{counted(health.dropped, 'record')} lost since the start: memory and spill file were full"
             yield SystemCheck(is_well=not health.dropped, said=lost if health.dropped else "No record was lost since the start")
-            late = f"{health.waiting:,} things wait for the store, {health.spilled:,} of them in the spill file"
+            late = f"{counted(health.waiting, 'record')} not in the store yet, {health.spilled:,} of them in the spill file"
+            late = late if health.waiting else "Nothing waits for the store"
             yield SystemCheck(is_well=health.error is None, said=health.error or late)
         yield SystemCheck(is_well=True, said=f"The store answers, and holds {short(kept.size())}B")
+
+
+def _severities(settings: AlertSettings) -> Mapping[str, str]:
+    """Of each rule; of burn rates each pair of windows has its own."""
+    burn = ", ".join(dict.fromkeys(severity for *_, severity in settings.burn))
+    return {name: rule.severity.value for name, rule in rules(settings).items()} | {"burn": burn}
 
 
 def _traces(alert: Alert) -> str:

@@ -422,8 +422,12 @@ class PageRenderer:
         return HTMLResponse(self.text(template, **values), status_code=int(status))
 
     def text(self, template: str, /, **values: Any) -> bytes:
-        """A filled template. What has no place in UTF-8 is `?`."""
-        given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", **values}
+        """A filled template. What has no place in UTF-8 is `?`.
+
+        Args:
+            values: With `anew`, its own address, the page is drawn again every few seconds while somebody looks on.
+        """
+        given = {"now": datetime.now(UTC), "token": self.guard.form_token, "here": "", "anew": "", **values}
         # Whoever is not let in learns nothing; what is no whole page asks for nothing.
         given["counts"] = dict if template in _OPEN else self._counts
         return self._templates.get_template(template).render(given).encode(errors="replace")

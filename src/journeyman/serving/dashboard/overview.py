@@ -83,6 +83,7 @@ class OverviewPage:
             "overview.html",
             title="Overview" if not found.all.traces else f"{verdict.title} · Overview",
             here="Overview",
+            anew="/",
             is_empty=not found.all.traces and not past.traces,
             verdict=verdict,
             stations=self._stations(found.all, week),
@@ -154,7 +155,7 @@ def score_verdict(before: StatisticsGroup, after: StatisticsGroup) -> Comparison
     The interval of the difference is as wide as both intervals allow together (Newcombe's square-and-add).
     """
     count = before.rewarded + after.rewarded
-    unknown = "no trace of this week has a score" if not after.rewarded else "no trace of the week before has one"
+    unknown = "no trace of this week has a score" if not after.rewarded else "no trace of the week before has a score"
     ends = (before.mean_reward, after.mean_reward, before.reward_low, before.reward_high, after.reward_low, after.reward_high)
     if not before.rewarded or not after.rewarded or None in ends:
         return ComparisonVerdict(unit="scored trace", count=count, withheld=unknown)

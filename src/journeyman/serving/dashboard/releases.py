@@ -96,6 +96,7 @@ class ReleasePages:
         return self._frame.page(
             "releases.html",
             title="Releases",
+            anew="/releases",
             slots=slot_rows(live),
             history=history,
             rollouts=[(each, verdict_of(each, kept.evidence(each.id))) for each in rollouts],
@@ -116,6 +117,7 @@ class ReleasePages:
             HTTPStatus.CONFLICT if problem else HTTPStatus.OK,
             title=f"{verdict.title} · {found.slot}",
             here="Releases",
+            anew="" if problem else f"/releases/{name(found.id)}",
             rollout=found,
             verdict=verdict,
             last=last,

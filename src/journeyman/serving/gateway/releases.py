@@ -282,14 +282,15 @@ class StoreGauges:
     def _alerts(self) -> Iterator[GaugeMetricFamily]:
         from journeyman.experiments.settings import AlertSettings
         from journeyman.serving.alerts.rules import rules
-        from journeyman.stores.alerts import open_alerts
+        from journeyman.stores.alerts import MACHINE, open_alerts
 
         alerts = GaugeMetricFamily("journeyman_alerts", "Alerts that are open, by rule and state.", labels=("rule", "state"))
         age = GaugeMetricFamily("journeyman_monitor_age_seconds", "Since a monitor was last seen.")
         now = self._clock()
         with open_alerts(self._url, make=False, patience=_PATIENCE) as kept:
+            # Whichever process it runs in: each monitor looks at its machine, and nobody else keeps what is seen there.
             known = Counter((each.rule, each.state.value) for each in kept.latest().values())
-            seen = kept.samples(now - timedelta(days=1), process="monitor", limit=1)
+            seen = kept.samples(now - timedelta(days=1), process=MACHINE, limit=1)
         for rule in rules(AlertSettings()):
             for state in ("pending", "firing"):
                 alerts.add_metric((rule, state), known[rule, state])

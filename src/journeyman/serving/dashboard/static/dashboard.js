@@ -147,16 +147,20 @@ document.addEventListener("keydown", (event) => {
   if (act) { event.preventDefault(); act(); }
 });
 
-// -- new traces: asked for each second, at the top of the list, while the page is seen
+// -- while the page is seen: new traces each second at the top of their list; what changes by itself is drawn anew each five
 
 const away = (yes) => { const sign = $("#away"); if (sign) sign.hidden = !yes; };
 let wait = 1;
 let waited = 0;
+// Nothing is taken away from somebody who reads a table, sorted one, writes, marks words or has gone somewhere by keys.
+const inUse = (main) => $("details[open], th[aria-sort]", main) || all("input", main).some((each) => each.value !== each.defaultValue)
+  || getSelection().type === "Range" || (document.activeElement !== main && document.activeElement.closest("#main, #rail"));
 setInterval(() => {
-  const list = $("#rows[hx-get]");
-  if (document.hidden || scrollY > 300 || !list || $("#help[open]") || list.matches(".htmx-request") || ++waited < wait) return;
+  const list = $("#rows[hx-get]"), asks = list ?? $("#main[hx-get]");
+  if (document.hidden || !asks || asks.matches(".htmx-request") || $("dialog[open]") || (list ? scrollY > 300 : inUse(asks))) return;
+  if (++waited < Math.max(wait, list ? 1 : 5)) return;
   waited = 0;
-  document.body.dispatchEvent(new CustomEvent("tick"));
+  document.body.dispatchEvent(new CustomEvent(list ? "tick" : "anew"));
 }, 1000);
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -186,11 +190,14 @@ document.addEventListener("DOMContentLoaded", () => {
   // What was sent from is gone with what was said: whoever goes by keys stays where they were.
   let told = false;
   body.addEventListener("htmx:beforeRequest", ({ detail }) => { told = Boolean(detail.elt.closest("#said")); });
+  let along = 0;
+  body.addEventListener("htmx:beforeSwap", () => { along = $("#rail")?.scrollLeft ?? 0; });
+  body.addEventListener("htmx:afterSettle", () => { all(".table table").forEach(sortable); if ($("#rail")) $("#rail").scrollLeft = along; });
   body.addEventListener("htmx:afterSettle", () => { if (told && document.activeElement === body) $("#said")?.focus(); told = false; });
   body.addEventListener("htmx:sendError", () => { away(true); wait = Math.min(wait * 2, 30); });
   body.addEventListener("htmx:responseError", ({ detail }) => {
     if (detail.xhr.status === 401) { location.reload(); return; }
-    if (detail.elt.id === "rows") { away(true); wait = Math.min(wait * 2, 30); return; }
+    if (["rows", "main"].includes(detail.elt.id)) { away(true); wait = Math.min(wait * 2, 30); return; }
     const note = document.createElement("span");
     note.textContent = detail.xhr.responseText.slice(0, 300) || "That did not work.";
     $("#toast").replaceChildren(note);
