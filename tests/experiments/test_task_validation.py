@@ -9,7 +9,7 @@ import pytest
 from journeyman import sandbox
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
-from journeyman.experiments.task_generation.statements import leaks
+from journeyman.experiments.task_generation.statements import told_by
 from journeyman.experiments.task_generation.validate import _searched, alike, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
@@ -111,9 +111,9 @@ async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_a
 
 def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subject: TaskSource) -> None:
     task = bug(subject)
-    assert list(leaks(task, subject.tree)) == []
+    assert list(told_by(task, subject.tree)) == []
     for statement in ("It is in labels.py.", "Look at line 12.", "There it should be line = word again."):
-        assert len(list(leaks(replace(task, statement=statement), subject.tree))) == 1
+        assert len(list(told_by(replace(task, statement=statement), subject.tree))) == 1
     many = [replace(task, statement=f"{number}") for number in range(5)]
     assert [flaw.task for flaw in alike(many)] == [many[3].id, many[4].id]
 
