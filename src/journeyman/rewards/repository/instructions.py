@@ -81,10 +81,13 @@ class InstructionCost:
     """Why nothing can be told."""
 
 
-async def cost(box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True) -> InstructionCost:
+async def cost(
+    box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True, seconds: float = _SECONDS
+) -> InstructionCost:
     """
     Args:
         count: Whether to count; else only what it gives is told, which is cheap.
+        seconds: Of computing, at most.
 
     Raises:
         SandboxError: The sandbox itself failed.
@@ -102,7 +105,7 @@ async def cost(box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool 
     }
     code = {path: data for path, data in tree.files.items() if not in_tests(path)}
     files = {**code, **carried("workload"), f"{PACKAGE}/workload.json": json.dumps(spec).encode()}
-    seconds = _SECONDS if count else _TELL_SECONDS
+    seconds = seconds if count else min(seconds, _TELL_SECONDS)
     limits = replace(limits_for(tree, seconds), wall_seconds=4 * seconds)
     program = Program(code=f"SIZES, TELL = {workload.sizes!r}, {not count}\n{_COUNT}", files=files, limits=limits)
     outcome = await box.run(program, tools={"report": tell})
