@@ -8,8 +8,7 @@ from copy import deepcopy
 from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
 from journeyman.rewards.repository.behaviour import Target, behaviour
-from journeyman.rewards.repository.instructions import SIZES, CountedCalls, cost
-from journeyman.rewards.repository.performance import as_fast
+from journeyman.rewards.repository.instructions import SIZES, CountedCalls, as_fast, cost
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.rewards.repository.verdict import failing
 from journeyman.sandbox.base import Sandbox

@@ -4,7 +4,7 @@ Counted by valgrind's callgrind in the sandbox, in a fresh Python for each size,
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,10 @@ SIZES = (1000, 4000)
 _SECONDS = 240.0
 _TELL_SECONDS = 20.0
 """For what it gives alone: counting takes some fifty times as long."""
+MOST = 1.15
+"""Times what the reference takes."""
+_NOISE = 500_000
+"""Instructions by which two runs of the same may differ, with room."""
 MISSING = "valgrind is not installed where the check runs, so what the code costs cannot be told: apt install valgrind"
 
 _COUNT = f"""import hashlib, json, os, secrets, shutil, subprocess, sys
@@ -79,6 +83,11 @@ class InstructionCost:
     """Why it came to no end."""
     missing: str = ""
     """Why nothing can be told."""
+
+
+def as_fast(mine: Sequence[int], its: Sequence[int]) -> bool:
+    """Whether instructions, by size, are as few as those of a reference."""
+    return all(one <= MOST * other + _NOISE for one, other in zip(mine, its, strict=True))
 
 
 async def cost(

@@ -1,22 +1,10 @@
 """Was code made as fast as it can be? Counted in instructions, beside the reference, on calls that nobody was shown."""
 
-from collections.abc import Sequence
-
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.instructions import CountedCalls, cost
+from journeyman.rewards.repository.instructions import MOST, CountedCalls, as_fast, cost
 from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
 from journeyman.rewards.repository.verdict import TestsPass, Work, done
 from journeyman.sandbox.base import Sandbox
-
-MOST = 1.15
-"""Times what the reference takes."""
-_NOISE = 500_000
-"""Instructions by which two runs of the same may differ, with room."""
-
-
-def as_fast(mine: Sequence[int], its: Sequence[int]) -> bool:
-    """Whether instructions, by size, are as few as those of a reference."""
-    return all(one <= MOST * other + _NOISE for one, other in zip(mine, its, strict=True))
 
 
 class AsFast:
