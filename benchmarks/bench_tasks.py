@@ -15,15 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from benchmarks.honest_packages import PACKAGES, fetched
-from journeyman import sandbox
 from journeyman.core import registry
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
+from journeyman.rewards.repository.suite import TIMES
 
 NAMES = ("toolz", "more-itertools", "cachetools", "boltons")
 NEEDS: Mapping[str, tuple[str, ...]] = {"boltons": ("pytest<9",)}
@@ -31,42 +29,17 @@ NEEDS: Mapping[str, tuple[str, ...]] = {"boltons": ("pytest<9",)}
 BUDGET_SECONDS, BUDGET_YIELD = 240.0, 0.75
 
 
-class Meter:
-    """Counts the CPU seconds of all runs in the sandboxes that it opens."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @asynccontextmanager
-    async def started(self, name: str = "auto", **given: Any) -> Any:
-        async with _STARTED(name, **given) as box:
-            run = box.run
-
-            async def counted(*arguments: Any, **options: Any) -> Any:
-                outcome = await run(*arguments, **options)
-                self.seconds += outcome.cpu_seconds or 0.0
-                return outcome
-
-            box.run = counted  # type: ignore[method-assign]  # of this one alone
-            yield box
-
-
-_STARTED = sandbox.started
-
-
 async def measured(source: Path, name: str, wanted: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    meter = Meter()
-    with patch.object(sandbox, "started", meter.started):
+    began = time.process_time()
+    subject = await prepare(source, EnvironmentOptions(folder=folder / "environments", extra=NEEDS.get(name, ())))
+    prepared = TIMES * subject.suite.cpu_seconds + time.process_time() - began
+    rows = {}
+    for category, count in wanted.items():
         began = time.process_time()
-        subject = await prepare(source, EnvironmentOptions(folder=folder / "environments", extra=NEEDS.get(name, ())))
-        prepared = meter.seconds + time.process_time() - began
-        rows = {}
-        for category, count in wanted.items():
-            began, meter.seconds = time.process_time(), 0.0
-            found = (await generate(subject, {category: count}, folder / f"{name}-{category}.jsonl"))[category]
-            seconds = meter.seconds + time.process_time() - began
-            each = {"cpu_seconds": round(seconds, 1), "cpu_seconds_a_task": round(seconds / max(1, len(found.tasks)), 2)}
-            rows[category] = {**found.as_json(), "yield": round(len(found.tasks) / max(1, found.tried), 3), **each}
+        found = (await generate(subject, {category: count}, folder / f"{name}-{category}.jsonl"))[category]
+        seconds = found.cpu_seconds + time.process_time() - began
+        each = {"cpu_seconds": round(seconds, 1), "cpu_seconds_a_task": round(seconds / max(1, len(found.tasks)), 2)}
+        rows[category] = {**found.as_json(), "yield": round(len(found.tasks) / max(1, found.tried), 3), **each}
     return {"tests": len(subject.suite.passing), "environment_cpu_seconds": round(prepared, 1), **rows}
 
 

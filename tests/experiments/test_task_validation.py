@@ -1,5 +1,7 @@
 """Tasks of a small package, made, checked and cheated on behind walls."""
 
+import random
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from journeyman import sandbox
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
-from journeyman.experiments.task_generation.statements import leaks
+from journeyman.experiments.task_generation.statements import told_by
 from journeyman.experiments.task_generation.validate import _searched, alike, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
@@ -111,9 +113,9 @@ async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_a
 
 def test_statements_that_tell_too_much_and_tasks_that_are_alike_are_named(subject: TaskSource) -> None:
     task = bug(subject)
-    assert list(leaks(task, subject.tree)) == []
+    assert list(told_by(task, subject.tree)) == []
     for statement in ("It is in labels.py.", "Look at line 12.", "There it should be line = word again."):
-        assert len(list(leaks(replace(task, statement=statement), subject.tree))) == 1
+        assert len(list(told_by(replace(task, statement=statement), subject.tree))) == 1
     many = [replace(task, statement=f"{number}") for number in range(5)]
     assert [flaw.task for flaw in alike(many)] == [many[3].id, many[4].id]
 
@@ -203,3 +205,62 @@ async def test_a_module_that_must_not_know_another_is_told_by_its_imports(
     hidden = f"{tree.text(path)}\n\ndef _late():\n    return __import__({task.checks.measure['forbidden']!r})\n"
     reward = await verify(task, tree, {**task.right(tree).files, path: hidden.encode()}, box)
     assert (reward.value, reward.evidence) == (0.0, "'__import__' is used where it was not")
+
+
+_MUCH = """def firsts(items):
+    \"\"\"The first of each length.\"\"\"
+    found = {}
+    for item in items:
+        if len(item) not in found:
+            found[len(item)] = item
+    return found
+
+
+def doubled(numbers, *, times=2):
+    \"\"\"All of them, twice as much.\"\"\"
+    return [number * times for number in numbers]
+
+
+def even(numbers):
+    \"\"\"Those that are even, as they come.\"\"\"
+    for number in numbers:
+        if number % 2 == 0:
+            yield number
+"""
+_MUCH_TESTS = """from parcels.much import doubled, even, firsts
+
+
+def test_firsts():
+    assert firsts(["a", "bb", "cc"]) == {1: "a", 2: "bb"}
+
+
+def test_doubled():
+    assert doubled(range(3)) == [0, 2, 4]
+
+
+def test_even():
+    assert list(even([1, 2, 4])) == [2, 4]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+async def test_code_is_made_slow_in_more_than_one_way_and_only_what_is_as_fast_is_paid(tmp_path: Path, place: Path) -> None:
+    root = package(tmp_path)
+    (root / "parcels/much.py").write_text(_MUCH)
+    (root / "tests/test_much.py").write_text(_MUCH_TESTS)
+    subject = await prepare(root, EnvironmentOptions(folder=place / "envs"))
+    generator = generator_of("performance")
+    drafts = {draft.key.partition(":")[2]: draft for draft in generator.drafts(subject, random.Random(0))}
+    ways = {key.rpartition(":")[2] for key in drafts}
+    assert {"spell", "remember", "walk", "gather"} <= ways
+    async with sandbox.started(interpreter=subject.environment.interpreter) as box:
+        # Called once, with a range, and with an argument that may be named and was not.
+        task = await generator.task(drafts["doubled:spell"], subject, box)
+        assert isinstance(task, RepositoryTask), task
+        assert task.level["slower"] > 2
+        given = task.start(subject.tree)
+        comment = f"{given.text('parcels/much.py')}\n# as it was\n"
+        for text, worth in ((_MUCH, 1.0), (comment, 0.0)):
+            reward = await verify(task, subject.tree, given.changed({"parcels/much.py": text}).files, box)
+            assert reward.value == worth, reward.evidence

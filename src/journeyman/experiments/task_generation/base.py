@@ -1,10 +1,11 @@
 """What tasks are made of, and what makes them."""
 
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from journeyman.core import registry
@@ -62,6 +63,11 @@ class TaskSource:
         """Lay files that a task starts from beside those of the repository itself."""
         keep_tree(tree, self.environment.folder.parent)
 
+    def covered(self, path: str) -> frozenset[int]:
+        """The lines of a file that passing tests come by."""
+        by_test = self.suite.run.lines.get(path, {})
+        return frozenset(line for test in self.suite.passing for line in by_test.get(test, ()))
+
     def covering(self, path: str, lines: Sequence[int]) -> tuple[str, ...]:
         """Passing tests that come by any of the lines of a file, quickest first."""
         wanted, passing = set(lines), set(self.suite.passing)
@@ -114,6 +120,16 @@ class Generator(Protocol):
         Raises:
             SandboxError: The sandbox itself failed.
         """
+
+
+def leaks(words: str, *, secrets: Iterable[str], paths: Iterable[str] = ()) -> Iterator[str]:
+    """What words tell that they should not: what is right, and, of what is to be found, in which file and line it is."""
+    yield from (f"it says {secret!r}" for secret in secrets if secret in words)
+    for path in (places := tuple(paths)):
+        if path in words or PurePosixPath(path).name in words:
+            yield f"it names {path}"
+    if places and (line := re.search(r"\bline \d+", words)):
+        yield f"it says {line[0]!r}"
 
 
 def alternating(*streams: Iterator[TaskDraft]) -> Iterator[TaskDraft]:

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from journeyman.core.format import counted
-from journeyman.experiments.task_generation.base import MOST_COVERING, Rejected, TaskDraft, TaskSource, alternating, tested
+from journeyman.experiments.task_generation.base import (
+    MOST_COVERING,
+    Rejected,
+    TaskDraft,
+    TaskSource,
+    alternating,
+    leaks,
+    tested,
+)
 from journeyman.experiments.task_generation.history import Commits
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
 from journeyman.sandbox.base import Sandbox
@@ -19,7 +27,7 @@ class BugFix:
     """One mutation in a function that tests come by; of a repository's history also what a commit mended."""
 
     category = Category.BUG_FIX
-    version = "1"
+    version = "2"
 
     def __init__(self) -> None:
         self._commits = Commits(self.category)
@@ -29,7 +37,9 @@ class BugFix:
         for path in subject.tree.sources:
             text = subject.tree.text(path)
             module = subject.tree.module_of(path)
-            for each in mutations(text):
+            covered = subject.covered(path)
+            # What no test comes by is no candidate: nothing could notice it.
+            for each in (each for each in mutations(text) if each.line in covered):
                 draft = TaskDraft(
                     key=f"{path}:{each.start}:{each.kind}:{each.new}",
                     source=f"{module}:{each.function}",
@@ -65,9 +75,9 @@ class BugFix:
 def _statement(subject: TaskSource, draft: TaskDraft, run: SuiteRun, failing: tuple[str, ...]) -> str:
     """What a user would see of it: never where it is, nor what stood there."""
     said = [_first_line(run.why[test]) for test in failing if run.why.get(test)]
-    seen = next((line for line in said if line and not leaks(line, draft)), "")
+    seen = next((line for line in said if line and not _tells(line, draft)), "")
     function = draft.source.partition(":")[2]
-    area = f"{subject.name}" if leaks(function, draft) else f"`{function.split('.')[0]}` of {subject.name}"
+    area = f"{subject.name}" if _tells(function, draft) else f"`{function.split('.')[0]}` of {subject.name}"
     told = f"Something that used to work with {area} does not any more."
     shown = f" What is seen: {seen}" if seen else ""
     hidden = f"{counted(len(failing), 'test')} that passed before {'fails' if len(failing) == 1 else 'fail'} because of it"
@@ -81,10 +91,9 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0][:200]
 
 
-def leaks(text: str, draft: TaskDraft) -> bool:
-    """Whether words tell the place, or what stood there."""
+def _tells(words: str, draft: TaskDraft) -> bool:
     old = draft.told.get("old", "").strip()
-    return draft.path in text or (len(old) > 3 and old in text)
+    return any(leaks(words, secrets=[old] if len(old) > 3 else [], paths=[draft.path]))
 
 
 def _in_turns(found: list[tuple[str, TaskDraft]], chance: random.Random) -> Iterator[TaskDraft]:

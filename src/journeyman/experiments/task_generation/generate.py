@@ -14,6 +14,7 @@ from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.experiments.task_generation.base import (
     Generator,
+    Metered,
     Rejected,
     Shares,
     TaskDraft,
@@ -146,6 +147,8 @@ class Yield:
     tried: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     tasks: list[RepositoryTask] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    """Of all that ran in the sandbox for it now; what an earlier run had tried cost nothing."""
 
     def count(self, results: Iterable[tuple[TaskDraft, RepositoryTask | Rejected]], shares: Shares) -> None:
         """What became of drafts, in their order, whichever was done first."""
@@ -193,10 +196,11 @@ async def generate(
     async with sandbox.started(subject.sandbox, interpreter=subject.environment.interpreter) as opened:
         for category, generator in generators.items():
             drafts = generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {category}"))
-            shares = Shares(wanted=wanted[category])
+            shares, box = Shares(wanted=wanted[category]), Metered(opened)
             while group := list(islice((draft for draft in drafts if shares.admits(draft)), JOBS)):
-                results = await asyncio.gather(*(journal.tried(draft, generator, subject, opened) for draft in group))
+                results = await asyncio.gather(*(journal.tried(draft, generator, subject, box) for draft in group))
                 found[category].count(zip(group, results, strict=True), shares)
+                found[category].cpu_seconds = box.cpu_seconds
                 told(category, found[category])
                 if len(found[category].tasks) >= wanted[category]:
                     break

@@ -100,8 +100,7 @@ async def reference_passes(task: RepositoryTask, subject: TaskSource, box: Sandb
 def covered(subject: TaskSource, path: str, function: SourceFunction) -> float:
     """The share of a function's statements that its tests come by."""
     statements = {node.lineno for each in function.body for node in ast.walk(each) if isinstance(node, ast.stmt)}
-    seen = {line for test in subject.suite.passing for line in subject.suite.run.lines.get(path, {}).get(test, ())}
-    return len(statements & seen) / len(statements) if statements else 0.0
+    return len(statements & subject.covered(path)) / len(statements) if statements else 0.0
 
 
 def _statement(draft: TaskDraft, given: int, most: int) -> str:

@@ -1,15 +1,15 @@
 """What is asked, in words that tell neither what is right nor where it is; in those of a user, where a model tells it."""
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from journeyman.agents.replay import CallBudget, within
 from journeyman.core.errors import InputError, ModelError
 from journeyman.experiments import wiring
+from journeyman.experiments.task_generation.base import leaks
 from journeyman.experiments.task_generation.generate import FOLDER, kept_tree
 from journeyman.models.base import Model, ModelRequest, PromptMessage
 from journeyman.tasks.repository import Category, RepositoryTask
@@ -61,7 +61,7 @@ class Teller:
             self.became["no answer"] += 1
             return task
         other = replace(task, statement=reply.text.strip(), made_by=f"{task.made_by}, told by {self.model.name}")
-        if not SHORTEST <= len(other.statement) <= LONGEST or any(leaks(other, tree)):
+        if not SHORTEST <= len(other.statement) <= LONGEST or any(told_by(other, tree)):
             self.became["told too much or nothing"] += 1
             return task
         self.became["told"] += 1
@@ -78,21 +78,13 @@ def _change(task: RepositoryTask, tree: Tree) -> str:
     return "".join(found)[:_LONGEST_CHANGE]
 
 
-def leaks(task: RepositoryTask, tree: Tree) -> Iterator[str]:
-    """What the statement tells that it should not: what is right, and, of what is to be found, where it is."""
-    given, right = task.start(tree), task.right(tree)
-    for path in task.reference:
-        if path in right.files:
-            before = given.text(path) if path in given.files else ""
-            yield from (f"it says {old!r}" for old in _put_in(before, right.text(path)) if _says(task.statement, old))
-        if task.category in _HIDE_THEIR_PLACE and (path in task.statement or PurePosixPath(path).name in task.statement):
-            yield f"it names {path}"
-    if task.category in _HIDE_THEIR_PLACE and (line := re.search(r"\bline \d+", task.statement)):
-        yield f"it says {line[0]!r}"
-
-
-def _says(statement: str, text: str) -> bool:
-    return len(text) >= _SHORTEST and text in statement
+def told_by(task: RepositoryTask, tree: Tree) -> Iterator[str]:
+    """What the statement of a task tells that it should not."""
+    given, right, secrets = task.start(tree), task.right(tree), list[str]()
+    for path in (path for path in task.reference if path in right.files):
+        before = given.text(path) if path in given.files else ""
+        secrets += (line for line in _put_in(before, right.text(path)) if len(line) >= _SHORTEST)
+    return leaks(task.statement, secrets=secrets, paths=task.reference if task.category in _HIDE_THEIR_PLACE else ())
 
 
 def _put_in(before: str, after: str) -> Iterator[str]:

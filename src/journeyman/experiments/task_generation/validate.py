@@ -12,7 +12,7 @@ from journeyman import sandbox
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
-from journeyman.experiments.task_generation.statements import leaks
+from journeyman.experiments.task_generation.statements import told_by
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.sandbox import environments
@@ -123,7 +123,7 @@ class _Examiner:
 
         async def one(task: RepositoryTask) -> None:
             async with free:
-                self.found.flaws += [Flaw(task.id, "leak", told) for told in leaks(task, self.tree(task))]
+                self.found.flaws += [Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))]
                 await self._tried(task)
                 told(task, self.found)
 

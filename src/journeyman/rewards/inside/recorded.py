@@ -93,17 +93,21 @@ def run(  # noqa: PLR0913 - as text from outside
     inputs = list(_inputs(recorder.calls, random.Random(seed), wanted))
     called = _function(recorder.code)
     results = [_tried(called, each) for each in inputs] if called is not None else []
-    calls = [told for each in recorder.calls if (told := _told(recorder.code, each)) is not None]
+    calls = [told for each in recorder.calls if called is not None and (told := _told(called, each)) is not None]
     report(json.dumps({"recorded": len(recorder.calls), "results": results, "calls": calls[:_MOST_CALLS]}))
 
 
-def _told(code: types.CodeType | None, call: _Arguments) -> list[Any] | None:
-    """A call by position alone, as JSON; `None` where it holds what cannot be told so, or names its arguments."""
-    if code is None or code.co_kwonlyargcount or code.co_flags & 0x08:
+def _told(function: types.FunctionType, call: _Arguments) -> list[Any] | None:
+    """A call by position alone, as JSON; `None` where it holds what cannot be told so, or needs names of arguments."""
+    code, names = function.__code__, list(_parameters(function.__code__))
+    values = [call[name] for name in names[: code.co_argcount]]
+    named, rest = names[code.co_argcount :][: code.co_kwonlyargcount], names[code.co_argcount + code.co_kwonlyargcount :]
+    if any(call[name] is not (function.__kwdefaults__ or {}).get(name, call) for name in named):
         return None
-    values = [call[name] for name in code.co_varnames[: code.co_argcount]]
     if code.co_flags & 0x04:
-        values += call[code.co_varnames[code.co_argcount]]
+        values += call[rest.pop(0)]
+    if rest and call[rest[0]]:
+        return None
     try:
         return [_as_json(each) for each in values]
     except TypeError:
@@ -116,6 +120,8 @@ def _as_json(value: Any) -> list[Any]:
     for kind in (list, tuple, set):
         if type(value) is kind:
             return [kind.__name__, [_as_json(each) for each in value]]
+    if type(value) is range:
+        return ["range", [value.start, value.stop, value.step]]
     if type(value) is dict:
         return ["dict", [[_as_json(key), _as_json(each)] for key, each in value.items()]]
     if isinstance(value, Iterator):

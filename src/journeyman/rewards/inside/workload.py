@@ -1,6 +1,7 @@
 """Calls a function with arguments of a size, for whoever counts what that takes: what is imported here is counted, too."""
 
 import builtins
+import itertools
 import json
 import sys
 from importlib import import_module
@@ -19,16 +20,25 @@ def _other(value: Any, turn: int) -> Any:
         return value
     if kind == "value":
         return [kind, f"{held}{turn}" if isinstance(held, str) else held + turn * 1009]
+    if kind == "range":
+        return [kind, [held[0] + turn, held[1] + turn, held[2]]]
     if kind == "dict":
         return [kind, [[_other(key, turn), each] for key, each in held]]
     return [kind, [_other(each, turn) for each in held]]
+
+
+def _letter(letter: str, turn: int) -> str:
+    """A letter, another one in each turn: what grows with how many different ones there are is seen to."""
+    return letter if turn == 0 else chr(0x4E00 + (ord(letter) + 131 * turn) % 0x5000)
 
 
 def _scaled(value: Any, size: int) -> Any:
     """What holds others, holding so many; what is a number stays."""
     kind, held = value
     if kind == "value" and isinstance(held, str) and held:
-        return [kind, (held * (size // len(held) + 1))[:size]]
+        return [kind, "".join(_letter(held[at % len(held)], at // len(held)) for at in range(size))]
+    if kind == "range":
+        return [kind, [held[0], held[0] + held[2] * size, held[2]]]
     if kind not in ("list", "tuple", "set", "dict", "iterator") or not held:
         return value
     if kind == "dict":
@@ -46,8 +56,20 @@ def _made(value: Any) -> Any:
         return _stock
     if kind == "dict":
         return {_made(key): _made(each) for key, each in held}
+    if kind == "range":
+        return range(*held)
     items = [_made(each) for each in held]
     return iter(items) if kind == "iterator" else {"list": list, "tuple": tuple, "set": set}[kind](items)
+
+
+def _consumed(found: Any, most: int) -> Any:
+    """What came of a call, with as much as is wanted of what would come only when it is asked for."""
+    if hasattr(found, "__next__"):
+        found = list(itertools.islice(found, most))
+    if type(found) in (list, tuple):
+        return [list(itertools.islice(each, most)) if hasattr(each, "__next__") else each for each in found]
+    # In which order these are told is not what anybody is asked for.
+    return sorted(map(repr, found)) if type(found) in (set, frozenset) else found
 
 
 def main() -> None:
@@ -59,9 +81,7 @@ def main() -> None:
     size, tell = int(sys.argv[2]), len(sys.argv) > 3
     for call in told["calls"] if size else ():
         given = [_made(_scaled(each, size)) for each in call]
-        found = function(*given)
-        if hasattr(found, "__next__"):
-            found = list(found)
+        found = _consumed(function(*given), 2 * size)
         if tell:
             sys.stdout.write(f"{found!r}\n")
 

@@ -1,15 +1,10 @@
 """Was code made as fast as it can be? Counted in instructions, beside the reference, on calls that nobody was shown."""
 
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.instructions import CountedCalls, cost
+from journeyman.rewards.repository.instructions import MOST, CountedCalls, as_fast, cost
 from journeyman.rewards.repository.source import hiding, not_offered_alike, unparsable
 from journeyman.rewards.repository.verdict import TestsPass, Work, done
 from journeyman.sandbox.base import Sandbox
-
-MOST = 1.15
-"""Times what the reference takes."""
-_NOISE = 500_000
-"""Instructions by which two runs of the same may differ, with room."""
 
 
 class AsFast:
@@ -30,6 +25,5 @@ class AsFast:
             return done(False, left.broken or "it does not give what it should where there is much")
         shares = [mine / max(1, its) for mine, its in zip(left.instructions, right.instructions, strict=True)]
         told = ", ".join(f"{share:.2f} at {size}" for share, size in zip(shares, workload.sizes, strict=True))
-        pairs = zip(left.instructions, right.instructions, strict=True)
-        good = all(mine <= MOST * its + _NOISE for mine, its in pairs)
+        good = as_fast(left.instructions, right.instructions)
         return done(good, f"instructions beside the reference's: {told}; {MOST} is the most")

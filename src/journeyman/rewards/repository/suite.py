@@ -13,6 +13,9 @@ from journeyman.tasks.repository.tree import Tree
 SUITE_SECONDS = 600.0
 """A suite that takes longer is none that tasks could be checked with."""
 
+TIMES = 3
+"""How often a suite is run before its tests are believed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
@@ -127,7 +130,7 @@ class Steady:
 
 
 async def steady(
-    box: Sandbox, tree: Tree, *, times: int = 3, seconds: float = SUITE_SECONDS, plugins: Sequence[str] = ()
+    box: Sandbox, tree: Tree, *, times: int = TIMES, seconds: float = SUITE_SECONDS, plugins: Sequence[str] = ()
 ) -> Steady:
     """Run a suite several times, each in another order of files; the last time the lines of each test are measured.
 
