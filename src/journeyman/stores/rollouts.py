@@ -20,6 +20,7 @@ from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
 from journeyman.core.rollout import (
     NEXT_STATE,
+    PRODUCTION,
     Arm,
     Cause,
     EventKind,
@@ -52,6 +53,7 @@ from journeyman.stores.tables import (
     AUDIT,
     CANDIDATES,
     EVIDENCE,
+    MIRRORED_CALLS,
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
@@ -202,6 +204,13 @@ class RolloutStore(AssignmentStore, FeedbackStore):
         """What requests that were mirrored have come to."""
         with self._database.read() as connection:
             return mirrored(connection, rollout_id)
+
+    def mirrored_of(self, rollout_id: str, pairs: Collection[str]) -> Collection[str]:
+        """Those whose second answer is on record."""
+        table = MIRRORED_CALLS
+        theirs = (table.c.rollout_id == rollout_id, table.c.arm != PRODUCTION, table.c.pair.in_(pairs))
+        with self._database.read() as connection:
+            return set(connection.scalars(sa.select(table.c.pair).where(*theirs))) if pairs else set()
 
     def mirrored_pairs(self, rollout_id: str) -> Sequence[MirroredPair]:
         """As `stores.sessions` finds them."""

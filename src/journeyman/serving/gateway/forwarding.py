@@ -295,6 +295,8 @@ _AT_ONCE = 2
 """Mirrored requests under way: so many answers may cost more than the budget has left."""
 _BUSY_WITH = 16
 """Requests of clients under way, with which nothing is mirrored besides."""
+_PATIENCE = 5.0
+"""Seconds for which an answer may be on its way to the store."""
 _RESTS = 30.0
 """Seconds without mirroring after a server said that there is too much."""
 
@@ -316,6 +318,7 @@ class Mirrors:
         self._waiting: deque[tuple[ProxyRequest, MirrorTarget]] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._rests_until = 0.0
+        self._asked, self._deciding = set[str](), asyncio.Lock()
 
     def offer(self, call: ProxyRequest, mirror: MirrorTarget) -> None:
         """Take a request as its client sent it, or drop it where there is much to do."""
@@ -346,15 +349,15 @@ class Mirrors:
 
     async def _mirrored(self, came: ProxyRequest, mirror: MirrorTarget) -> str:
         """What became of one: kept is what both are compared by."""
-        if came.dialect is None or not await mirror.may_go():
-            return "over"
+        if came.dialect is None:
+            return "nothing_to_serve"
         injected = with_release(RequestBody(came.body, came.dialect), came.body, await mirror.serve())
         if injected.degraded is not None or not injected.served.candidates:
             return "nothing_to_serve"
         call = came.mirrored(mirror, uuid4().hex, injected)
         asking = self._route(call)
         upstream = asking.route[0]
-        if upstream.breaker.state is not BreakerState.CLOSED:
+        if upstream.breaker.state is not BreakerState.CLOSED or not await self._may_go(came.id, mirror):
             return "dropped"
         record = ExchangeRecording(call, self._limit)
         record.upstream, record.base_url = upstream.name, upstream.base_url
@@ -364,12 +367,23 @@ class Mirrors:
         elif said.status in _TOO_MUCH:
             said.close()
             self._rests_until = monotonic() + _RESTS
+            self._asked.discard(came.id)
             return "dropped"
         else:
             await self._read(said, record, upstream)
         # Its cost is on record before the next one is asked.
         await asyncio.wrap_future(self._intake.keep(record.exchange(came.dialect)))
         return "failed" if record.error is not None or (record.status or 500) >= 400 else "answered"
+
+    async def _may_go(self, pair: str, mirror: MirrorTarget) -> bool:
+        """Whether it may be asked now; what was asked before is waited for until it is on record."""
+        until = monotonic() + _PATIENCE
+        async with self._deciding:
+            while not (goes := await mirror.may_go(self._asked)) and len(self._asked) > 1 and monotonic() < until:
+                await asyncio.sleep(0.1)
+            if goes:
+                self._asked.add(pair)
+            return goes
 
     async def _read(self, response: ClientResponse, record: ExchangeRecording, upstream: Upstream) -> None:
         record.status, record.streamed = response.status, response.content_type == "text/event-stream"

@@ -207,16 +207,17 @@ class LiveContext:
         serve = partial(self._composed, labels, body, found)
         return MirrorTarget(rollout.id, rollout.arms[0].name, unit, serve, partial(asyncio.to_thread, self._may_go, rollout))
 
-    def _may_go(self, rollout: Rollout) -> bool:
-        """Whether more may be mirrored, by what is on record."""
+    def _may_go(self, rollout: Rollout, asked: set[str]) -> bool:
+        """As `MirrorTarget.may_go`."""
         try:
+            asked -= self._opened().mirrored_of(rollout.id, asked)
             if mirrored_out(rollout.plan, self._opened().mirrored(rollout.id)):
                 self._mirrored_out.add(rollout.id)
         except JourneymanError:
             # What was spent is not known.
             return False
         going = {each.id for each, _ in self._snapshot.shadows.values()}
-        return rollout.id in going - self._mirrored_out
+        return rollout.id in going - self._mirrored_out and len(asked) <= 1
 
     async def _target(self, asked: str, labels: Mapping[str, str], body: RequestBody, found: _Found) -> ServedTarget | None:
         """Who answers: a policy says with which model, and weights may stand in for that."""
@@ -300,6 +301,7 @@ class LiveContext:
                 }
                 for slot, state in found.slots.items()
             },
+            "mirrored": {str(slot): rollout.id for slot, (rollout, _) in found.shadows.items()},
             "unservable": dict(found.unservable),
             "brakes": {f"{id}/{arm}": reason for (id, arm), reason in self._on.items()},
             "seconds_since_read": None if self._read_at is None else round(monotonic() - self._read_at, 1),
@@ -359,7 +361,7 @@ class LiveContext:
             if version != self._snapshot.version:
                 self._take(store.live(), version, store)
             for rollout, _ in self._snapshot.shadows.values():
-                self._may_go(rollout)
+                self._may_go(rollout, set())
             self._follow(store, self._snapshot.slots)
             if self._on:
                 self._tell_brakes(store, store.live())
