@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def mirrored(up: Upstream) -> list[Asked]:
     return [each for each in up.asked if b"in cents" in each.body or b"Never say" in each.body]
 
 
+def _has_come(up: Upstream, count: int) -> bool:
+    return len(mirrored(up)) == count
+
+
 def test_a_candidate_answers_behind_production_is_never_heard_and_then_gets_its_first_step(
     tmp_path: Path, up: Upstream
 ) -> None:
@@ -80,7 +85,7 @@ def test_a_candidate_answers_behind_production_is_never_heard_and_then_gets_its_
             # Of the client's request, and of the answer that it is given, nothing differs.
             assert said == before
             assert not {"x-journeyman-rollout", "x-journeyman-arm", "x-journeyman-release"} & told.keys()
-            assert until(lambda number=number: len(mirrored(up)) == number + 1)
+            assert until(partial(_has_come, up, number + 1))
         ours = [each for each in up.asked if each not in mirrored(up) and b"refund" not in each.body]
         assert {each.body for each in ours} == {body}
         assert [sorted(name for name, _ in each.headers) for each in ours] == [sorted(name for name, _ in headers)] * 9

@@ -105,8 +105,8 @@ class MirrorTarget(NamedTuple):
     serve: "Callable[[], Awaitable[ServedRelease]]"
     """What is served for the second request."""
     may_go: "Callable[[set[str]], Awaitable[bool]]"
-    """Whether another one may be asked, by what is on record. Takes out those of some pairs that are; while more than one is left,
-    it is not known what was spent."""
+    """Whether another one may be asked, by what is on record. Takes out those of some pairs that are; while more than one is
+    left, it is not known what was spent."""
 
     def told(self, arm: str, pair: str) -> Mapping[str, str]:
         """What the record of one of the two answers says."""

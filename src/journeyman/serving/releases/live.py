@@ -205,12 +205,14 @@ class LiveContext:
 
         unit = unit_of(rollout.salt, session_of(labels, body)).id
         serve = partial(self._composed, labels, body, found)
-        return MirrorTarget(rollout.id, rollout.arms[0].name, unit, serve, partial(asyncio.to_thread, self._may_go, rollout))
+        return MirrorTarget(
+            rollout.id, rollout.arms[0].name, unit, serve, lambda asked: asyncio.to_thread(self._may_go, rollout, asked)
+        )
 
     def _may_go(self, rollout: Rollout, asked: set[str]) -> bool:
         """As `MirrorTarget.may_go`."""
         try:
-            asked -= self._opened().mirrored_of(rollout.id, asked)
+            asked.difference_update(self._opened().mirrored_of(rollout.id, asked))
             if mirrored_out(rollout.plan, self._opened().mirrored(rollout.id)):
                 self._mirrored_out.add(rollout.id)
         except JourneymanError:
