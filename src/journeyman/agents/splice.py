@@ -21,6 +21,13 @@ _TEXTS = ("text", "input_text")
 _SYSTEM = ("system", "developer")
 
 
+_WITH_EFFECTS = (
+    "tools", "functions", "web_search_options", "mcp_servers", "container", "conversation", "previous_response_id",
+    "background",
+)  # fmt: skip
+"""What a request asks for beside an answer: tools that act, work and conversations that the server keeps."""
+
+
 class UnreadableBody(ValueError):
     """No JSON, or of a shape that is not known."""
 
@@ -106,6 +113,11 @@ class RequestBody:
             raise UnreadableBody("no model is named")
         span = self._members["model"]
         return Edit(span.start, span.end, json.dumps(name).encode())
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether asking a second time may do more than cost."""
+        return any(name in self._members and self._members[name].value for name in _WITH_EFFECTS)
 
     @property
     def question(self) -> str:

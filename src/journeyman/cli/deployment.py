@@ -191,7 +191,7 @@ def _monitor(store: str | None, quiet: bool, given: Mapping[str, Any]) -> dict[s
         model = named_model(live, given["model_id"])
         id = model.candidate_id
         open_ones = [each for each in live.rollouts if id in {arm.candidate_id for arm in (*each.arms, each.baseline)}]
-        seen = [each.told() | evidence_told(each, kept.evidence(each.id)) for each in open_ones]
+        seen = [each.told() | evidence_told(kept, each, kept.evidence(each.id)) for each in open_ones]
     with open_traces(read_store_url(store), make=False) as traces:
         calls = traces.statistics(Query(candidate_id=id)).all
     fault = ""

@@ -79,19 +79,20 @@ def _once(config: "MonitorConfig", processes: "Mapping[str, int]", *, as_json: b
     from journeyman.serving.alerts.watch import AlertMonitor, Surroundings
     from journeyman.serving.monitor import Monitor
     from journeyman.serving.releases.artifacts import KeepLoaded
+    from journeyman.serving.shadow import ShadowJudge
     from journeyman.stores.alerts import open_alerts
     from journeyman.stores.rollouts import open_rollouts
 
     keep = KeepLoaded(config.upstreams)
     around = Surroundings(look=Sampler(config.folder, processes).look, open=partial(open_alerts, make=False))
     with open_rollouts(config.url, make=False) as opened:
-        decides = Monitor(opened, keep_loaded=keep)
+        decides = Monitor(opened, keep_loaded=keep, judge=ShadowJudge(config.url))
         found = decides.once()
         decides.leave()
         watched = _looked(AlertMonitor(config.url, config.folder, config.alerts, around))
         _show(found, watched, as_json=as_json)
         keep.wait(_LOADING)
-        return int(any(each.rollout.state == "held" for each in found or ()) or bool(watched.firing))
+        return int(any(each.rollout.is_held for each in found or ()) or bool(watched.firing))
 
 
 def _looked(monitor: "AlertMonitor") -> "AlertRound":

@@ -9,7 +9,7 @@ import click
 
 from journeyman.cli.console import head, minute, number, plain, rows_table, say
 from journeyman.cli.lazy import LazyGroup
-from journeyman.cli.shared import emit, json_option, read_store_url, store_option, store_url
+from journeyman.cli.shared import emit, json_option, read_store_url, show_shadow, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.evaluation import Pair
@@ -376,8 +376,8 @@ def show_release(registry: Registry, *, id: str, quiet: bool) -> dict[str, Any]:
     """
     with _rollouts() as kept:
         rollouts = kept.rollouts()
-    if names_rollout(rollouts, id):
-        return _show_rollout(find_rollout(rollouts, id), quiet=quiet)
+        if names_rollout(rollouts, id):
+            return _show_rollout(kept, find_rollout(rollouts, id), quiet=quiet)
     found = registry.release(id)
     stands_on = registry.evaluations(candidate_id=found.candidate_id)
     if not quiet:
@@ -419,8 +419,11 @@ def _rollouts() -> "RolloutStore":
     return open_rollouts(read_store_url(click.get_current_context().params["store"]), make=False)
 
 
-def _show_rollout(rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
+def _show_rollout(kept: "RolloutStore", rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
     """What it is of, and what happened to it."""
+    from journeyman.serving.shadow import shadow_told
+
+    shadow = shadow_told(kept, rollout)
     if not quiet:
         arms = ", ".join(arm.candidate_id for arm in rollout.arms)
         head(("rollout", rollout.id), ("slot", str(rollout.slot)), ("state", rollout.state.value))
@@ -438,7 +441,8 @@ def _show_rollout(rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
             for each in rollout.events
         ]
         rows_table(("event", "what", "at", "by", "share", "reason"), rows)
-    return {"rollout": rollout.told()}
+        show_shadow(shadow)
+    return {"rollout": rollout.told()} | ({} if shadow is None else {"shadow": shadow})
 
 
 def _slot_history(text: str, limit: int, *, quiet: bool) -> dict[str, Any]:

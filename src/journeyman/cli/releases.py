@@ -13,6 +13,7 @@ from journeyman.cli.console import named_columns, say, table
 from journeyman.cli.shared import acting, answering, emit, json_option, options_named, read_store_url, store_url, together
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import ANY, EventKind, Slot
 from journeyman.core.rollout_plan import RolloutPlan
@@ -53,6 +54,7 @@ def _opened(store: str | None) -> "RolloutStore":
     "--plan", "plan_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A plan, TOML or JSON."
 )
 @click.option("--share", type=float, metavar="SHARE", help="One step at this share of new sessions, instead of the plan's.")
+@click.option("--shadow", is_flag=True, help="Mirror requests first, as the plan says or a tenth; nobody is given the answers.")
 @click.option("--planned-only", is_flag=True, help="Serve nobody yet: `ramp` begins the first step.")
 @click.option("--force", is_flag=True, help="Although no gate let it pass; needs --reason, and is kept as forced.")
 @click.option("--reason", default="", metavar="TEXT", help="Why, in one sentence.  [default: what the gate said]")
@@ -71,6 +73,7 @@ def start(*, candidates: tuple[str, ...], store: str | None, dry_run: bool, quie
     Examples:
       journeyman releases start 3f2a --agent desk --domain oslo
       journeyman releases start 3f2a --plan plan.toml --dry-run
+      journeyman releases start 3f2a --domain oslo --shadow
       journeyman releases start 3f2a 81c0 b7d4 --agent desk
       journeyman releases start playbooks/oslo.json --share 1 --force --reason "a typing error is mended"
     """
@@ -78,7 +81,7 @@ def start(*, candidates: tuple[str, ...], store: str | None, dry_run: bool, quie
 
     wanted = control.RolloutRequest(
         candidates=lambda registry: [_candidate(registry, each) for each in candidates],
-        plan=_plan(given.pop("plan_file"), given.pop("share")),
+        plan=_plan(given.pop("plan_file"), given.pop("share"), shadow=given.pop("shadow")),
         by=acting(given.pop("reason")),
         **given,
     )
@@ -111,6 +114,13 @@ def _started(begun: "Begun", *, dry_run: bool) -> Iterator[str]:
     for word in begun.words:
         yield f"  gate: {word.verdict.replace('_', ' ')}: {word.reason}"
     shares = rollout.said_shares
+    if rollout.is_mirroring:
+        plan = rollout.plan
+        yield (
+            f"  shadow: {plan.shadow_share:.4g} of requests without tools are mirrored, for ${plan.shadow_budget:g} at most; "
+            f"the first step comes after {counted(plan.shadow_pairs, 'session')}"
+        )
+        return
     yield (
         f"  {rollout.state}: {shares} of new sessions"
         if shares
@@ -313,7 +323,7 @@ def _check(given: Mapping[str, Any]) -> None:
         raise InputError(f"--worse {given['worse']:g} is more than production's success of {given['baseline']:g} can lose")
 
 
-def _plan(file: Path | None, share: float | None) -> RolloutPlan:
+def _plan(file: Path | None, share: float | None, *, shadow: bool = False) -> RolloutPlan:
     from journeyman.serving.releases.control import plan_of
 
     held: Any = {}
@@ -323,7 +333,7 @@ def _plan(file: Path | None, share: float | None) -> RolloutPlan:
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{file} is no TOML ({error}); a plan is written like [release] in journeyman.toml") from None
     with options_named():
-        return plan_of(held, str(file), share)
+        return plan_of(held, str(file), share, shadow=shadow)
 
 
 def _show(found: "list[RolloutForecast]", plan: RolloutPlan, per_day: float) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import head, minute, rows_table, say
-from journeyman.cli.shared import acting, answering, read_store_url, show_evidence
+from journeyman.cli.shared import acting, answering, read_store_url, show_evidence, show_shadow
 from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, unit_of
 from journeyman.stores.registry import find_rollout
 
@@ -157,8 +157,9 @@ def evidence(*, rollout: str, rebuild: bool, store: str | None, quiet: bool) -> 
         found = find_rollout(kept.rollouts(), rollout)
         last = kept.evidence(found.id)
         anew = _rebuilt(kept, found, last) if rebuild and last is not None else None
-    told = evidence_told(found, last)
+        told = evidence_told(kept, found, last)
     if not quiet:
+        show_shadow(told.get("shadow"))
         if last is None:
             say(f"There is no evidence on {found.id} yet: nobody has compared its sessions.")
         else:

@@ -201,6 +201,21 @@ def show_evidence(summary: Mapping[str, Any]) -> None:
         table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
 
 
+def show_shadow(told: Mapping[str, Any] | None) -> None:
+    """What requests that were mirrored have come to; nothing where none ever were."""
+    if told is None:
+        return
+    sides = ("candidate", "production")
+    rows = [(name, *(_cell(told[f"{name}_{side}"]) for side in sides)) for name in ("seconds", "cost", "tokens")]
+    head(("mirrored", f"{told['pairs']:,} sessions, {told['requests']:,} requests"), ("failed", f"{told['failed']:,}"))
+    head(("spent", f"${told['spent']:.4g} of ${told['budget']:g}"), ("cost unknown", f"{told['unpriced']:,}"))
+    head(("ended", told["ended"]))
+    table(named_columns("mean of a request", *sides), rows)
+    for name, each in told["rewards"].items():
+        within = f"{_cell(each['from'])} to {_cell(each['to'])} whenever one looks"
+        head((name, f"{_cell(each['mean'])} beside production, {within} ({each['sessions']:,} sessions)"))
+
+
 _Path = tuple[str, ...]
 
 

@@ -130,6 +130,8 @@ def drawn(bucket: float, shares: Mapping[str, float]) -> str:
 
 class RolloutState(StrEnum):
     PLANNED = "planned"
+    SHADOW = "shadow"
+    """Nobody is served it; some requests are asked of it a second time, behind production's answer."""
     CANARY = "canary"
     HELD = "held"
     """The shares stay as they are: nothing grows, nothing is promoted; a rollback is possible."""
@@ -143,6 +145,8 @@ class RolloutState(StrEnum):
 
 class EventKind(StrEnum):
     START = "start"
+    SHADOW = "shadow"
+    """Requests are mirrored from now on."""
     RAMP = "ramp"
     REBALANCE = "rebalance"
     """Several candidates divide their share anew."""
@@ -158,7 +162,18 @@ class EventKind(StrEnum):
 
 _OUT = {EventKind.ROLLBACK: RolloutState.ROLLED_BACK, EventKind.CLOSE: RolloutState.CLOSED}
 NEXT_STATE: Mapping[RolloutState, Mapping[EventKind, RolloutState]] = {
-    RolloutState.PLANNED: {EventKind.RAMP: RolloutState.CANARY, EventKind.CLOSE: RolloutState.CLOSED},
+    RolloutState.PLANNED: {
+        EventKind.SHADOW: RolloutState.SHADOW,
+        EventKind.RAMP: RolloutState.CANARY,
+        EventKind.CLOSE: RolloutState.CLOSED,
+    },
+    RolloutState.SHADOW: {
+        EventKind.RAMP: RolloutState.CANARY,
+        # Nothing is mirrored until somebody resumes it, or goes on.
+        EventKind.HOLD: RolloutState.SHADOW,
+        EventKind.RESUME: RolloutState.SHADOW,
+        **_OUT,
+    },
     RolloutState.CANARY: {
         EventKind.RAMP: RolloutState.CANARY,
         EventKind.REBALANCE: RolloutState.CANARY,
@@ -295,6 +310,21 @@ class Rollout:
     def is_drawing(self) -> bool:
         """Whether sessions are on different arms."""
         return self.state in (RolloutState.CANARY, RolloutState.HELD, RolloutState.HOLDBACK)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing goes on until somebody resumes it."""
+        last = self.events[-1].kind is EventKind.HOLD
+        return self.state is RolloutState.HELD or (self.state is RolloutState.SHADOW and last)
+
+    @property
+    def is_mirroring(self) -> bool:
+        """Whether requests are asked of its candidate a second time."""
+        return self.state is RolloutState.SHADOW and not self.is_held
+
+    @property
+    def was_mirrored(self) -> bool:
+        return any(event.kind is EventKind.SHADOW for event in self.events)
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -461,6 +491,8 @@ def _may_divide(candidates: Sequence[Candidate], plan: RolloutPlan) -> None:
         raise InputError(f"steps: several candidates have {most} together, and the plan ends at {plan.steps[-1]:.0%}")
     if len(ids) > MOST_TOP_TWO and plan.shares == "top_two":
         raise InputError(f"shares: top_two divides a share among {MOST_TOP_TWO} candidates at most, not {len(ids)}")
+    if len(ids) > 1 and plan.shadow_share:
+        raise InputError("shadow_share: requests are mirrored to one candidate; start several without it")
 
 
 def nothing() -> Arm:

@@ -226,6 +226,61 @@ def decide_holdback(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
     return RolloutVerdict(event=None, reason=f"no harm so far: {said}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """What mirrored requests have come to."""
+
+    pairs: int = 0
+    """Sessions in which production and the candidate answered the same request, and both answers are on record."""
+    spent: float = 0.0
+    """US dollars, as far as they are known."""
+    unpriced: int = 0
+    """Answers of which it is not known what they cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedShadow:
+    """All that is known of a rollout whose requests are mirrored."""
+
+    mirrored: Mirrored
+    failed: int
+    """Of the sessions, those in which the candidate failed hard."""
+    brake: bool
+    """Whether these are too many."""
+    worse: str = ""
+    """Why a reward says that it is worse; empty where none does."""
+    days: float = 0.0
+    """Since the rollout began."""
+
+
+def mirrored_out(plan: RolloutPlan, seen: Mirrored) -> str:
+    """Why nothing more is mirrored; empty while it is."""
+    if seen.spent >= plan.shadow_budget:
+        return f"the budget of ${plan.shadow_budget:g} is spent (${seen.spent:.4g})"
+    if seen.unpriced and plan.shadow_unpriced == "stop":
+        what = f"what {counted(seen.unpriced, 'mirrored answer')} cost is not known, so no budget can be kept"
+        return f'{what}; shadow_unpriced = "go_on" mirrors all the same'
+    return "enough were compared" if seen.pairs >= plan.shadow_pairs else ""
+
+
+def decide_shadow(plan: RolloutPlan, seen: ObservedShadow) -> RolloutVerdict:
+    """What is to happen to a rollout before anybody is served its candidate: harm ends it, enough pairs without any begin the
+    first step, and too few, where no more can come, are a person's to judge."""
+    has = f"{seen.mirrored.pairs:,} of {counted(plan.shadow_pairs, 'mirrored session')}"
+    spent = f"{seen.failed:,} failed, ${seen.mirrored.spent:.4g} spent"
+    if seen.brake:
+        return _harmful(plan, f"the brake: more than {plan.brake.failures:.0%} of mirrored sessions fail ({has}, {spent})")
+    if seen.worse:
+        return _harmful(plan, seen.worse)
+    if seen.mirrored.pairs >= plan.shadow_pairs:
+        reason = f"the first step, after {has} showed no harm: {spent}"
+        return RolloutVerdict(event=EventKind.RAMP, reason=reason, share=plan.steps[0])
+    over = f"{_days(plan.max_days)} are over" if seen.days >= plan.max_days else mirrored_out(plan, seen.mirrored)
+    if over:
+        return RolloutVerdict(event=EventKind.HOLD, reason=f"{over}, with {has} ({spent}); ramp or close it")
+    return RolloutVerdict(event=None, reason=f"{has}: {spent}")
+
+
 def _stopped(plan: RolloutPlan, seen: Observed) -> RolloutVerdict | None:
     """By a brake, because nothing can be believed, or by harm."""
     if seen.ill:

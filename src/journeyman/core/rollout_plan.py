@@ -107,6 +107,17 @@ class RolloutPlan:
     same."""
     decay_tolerance: float = 0.03
     """So much worse than was shown is not counted."""
+    shadow_share: float = 0.0
+    """Of requests without tools, how many are asked of the candidate a second time, behind production's answer, before anybody
+    is served it. 0: none."""
+    shadow_pairs: int = 50
+    """Sessions in which both answered, before the first step."""
+    shadow_budget: float = 1.0
+    """US dollars that mirrored answers may cost."""
+    shadow_unpriced: Literal["stop", "go_on"] = "stop"
+    """What follows when it is not known what a mirrored answer costs, so that no budget can be kept."""
+    shadow_rewards: tuple[str, ...] = ()
+    """Rewards that judge both answers, by name or as `module:Class`; besides them, errors, time and cost are compared."""
     settle_seconds: float = 30
     """At the least so long after its assignment a session is closed: its first answer may take that long."""
 
@@ -122,6 +133,10 @@ class RolloutPlan:
         _require(0 <= self.holdback < 1, "holdback", "is a share from 0 to below 1")
         _require(self.min_sessions >= 1, "min_sessions", "is at least 1")
         _require(0 < self.decay_tolerance < 1, "decay_tolerance", "is above 0 and below 1")
+        _require(0 <= self.shadow_share <= 1, "shadow_share", "is a share from 0 to 1")
+        _require(self.shadow_pairs >= 1, "shadow_pairs", "is at least 1")
+        _require(0 < self.shadow_budget < math.inf, "shadow_budget", "is an amount of US dollars above 0")
+        _require(len(set(self.shadow_rewards)) == len(self.shadow_rewards), "shadow_rewards", "are named once each")
         _require(0 <= self.settle_seconds < math.inf, "settle_seconds", "is a number of seconds")
         _require(0 < self.max_days < math.inf and 0 <= self.holdback_days < math.inf, "max_days and holdback_days", "are days")
         names = [self.primary.name, *(each.name for each in self.guardrails)]

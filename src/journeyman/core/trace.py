@@ -13,6 +13,11 @@ OWN_AGENT = "journeyman"
 """The agent that Journeyman's own calls of models name, where they pass a gateway: nobody learns from them."""
 
 
+MIRROR = "mirror"
+"""The source of answers that nobody was given: a candidate's, to a request that was mirrored. Whoever does not ask for these by
+their source does not see them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a conversation with a model."""
@@ -186,7 +191,7 @@ class Trace:
     rewards: tuple[Reward, ...] = ()
     """What its recorder, or Journeyman, found it worth. No reward of ours reads them."""
     source: str = ""
-    """How it came in: "gateway", "otlp", "hook", "run", or the format of a file."""
+    """How it came in: "gateway", "mirror", "otlp", "hook", "run", or the format of a file."""
     raw: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What else was recorded of the whole, in the recorder's words."""
 

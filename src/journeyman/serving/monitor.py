@@ -25,8 +25,16 @@ from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
 from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Rollout, RolloutState, SlotMove
-from journeyman.core.rollout_decision import ArmEvidence, Observed, RolloutVerdict, decide_arms, decide_holdback
+from journeyman.core.rollout_decision import (
+    ArmEvidence,
+    Observed,
+    RolloutVerdict,
+    decide_arms,
+    decide_holdback,
+    decide_shadow,
+)
 from journeyman.core.rollout_plan import SCALED, Metric
+from journeyman.serving.shadow import Judge, ShadowEvidence
 from journeyman.stats.live import BettingEvidence, HarmDetector, SampleRatio, Scale, compared, evidence_for, top_two_shares
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore
@@ -71,16 +79,18 @@ class Monitor:
         holder: str = "",
         lease_seconds: float = 60.0,
         keep_loaded: Callable[[Iterable[ServedModel]], None] = lambda models: None,
+        judge: Judge | None = None,
     ) -> None:
         """
         Args:
+            judge: Judges mirrored answers. Without one they are compared alone.
             keep_loaded: Told each time which learned weights open rollouts may need at once, production's among them.
         """
         self._store = store
         self._clock = clock
         self._holder = holder or f"{socket.gethostname()}/{os.getpid()}"
         self._lease_seconds = lease_seconds
-        self._keep_loaded = keep_loaded
+        self._keep_loaded, self._judge = keep_loaded, judge
 
     def once(self) -> list[Decided] | None:
         """Look at every open rollout once; `None` while another monitor does."""
@@ -93,6 +103,7 @@ class Monitor:
         open_ones = {each.slot for each in live.rollouts}
         promoted = [move for slot, move in live.production.items() if move.serves and move.rollout_id and slot not in open_ones]
         found = [self._decided(each, now) for each in live.rollouts if each.is_drawing]
+        found += [self._shadowed(each, now) for each in live.rollouts if each.state is RolloutState.SHADOW]
         return found + [each for move in promoted if (each := self._watched(move, now)) is not None]
 
     def leave(self) -> None:
@@ -129,7 +140,24 @@ class Monitor:
                 evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
         verdict = evidence.verdict(now)
         cause = Cause(reason=verdict.reason, actor="monitor", at=now, evidence=evidence.summary())
-        after = follow(rollout, verdict, cause, evidence.divided() if verdict.event is EventKind.REBALANCE else None)
+        return self._followed(rollout, verdict, cause, evidence.divided() if verdict.event is EventKind.REBALANCE else None)
+
+    def _shadowed(self, rollout: Rollout, now: datetime) -> Decided:
+        evidence = ShadowEvidence.read(self._store, rollout)
+        if self._judge is not None:
+            evidence = evidence.judged(self._store, self._judge, now)
+        verdict = decide_shadow(rollout.plan, evidence.seen(now))
+        if rollout.is_held and verdict.event is EventKind.RAMP:
+            # Whoever held it decides.
+            verdict = replace(verdict, event=None)
+        return self._followed(
+            rollout, verdict, Cause(reason=verdict.reason, actor="monitor", at=now, evidence=evidence.summary())
+        )
+
+    def _followed(
+        self, rollout: Rollout, verdict: RolloutVerdict, cause: Cause, shares: Mapping[str, float] | None = None
+    ) -> Decided:
+        after = follow(rollout, verdict, cause, shares)
         if after is None:
             return Decided(rollout, verdict, acted=False)
         try:
@@ -150,7 +178,7 @@ def follow(
         shares: Of the candidates, where they divide theirs anew.
     """
     event = verdict.event
-    if event is None or (event is EventKind.HOLD and rollout.state is RolloutState.HELD):
+    if event is None or (event is EventKind.HOLD and rollout.is_held):
         return None
     if event is EventKind.RAMP:
         return rollout.then(event, cause, rollout.next_shares(verdict.share))

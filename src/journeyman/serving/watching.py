@@ -51,9 +51,11 @@ def rounds(store: "RolloutStore", config: MonitorConfig) -> Rounds:
         if not looks:
             from journeyman.serving.monitor import Monitor
             from journeyman.serving.releases.artifacts import KeepLoaded
+            from journeyman.serving.shadow import ShadowJudge
 
             lease = max(60.0, 3 * config.every)
-            looks.append(Monitor(store, lease_seconds=lease, keep_loaded=KeepLoaded(config.upstreams)).once)
+            keep, judge = KeepLoaded(config.upstreams), ShadowJudge(config.url)
+            looks.append(Monitor(store, lease_seconds=lease, keep_loaded=keep, judge=judge).once)
         return looks[0]()
 
     looks: list[Rounds] = []

@@ -20,6 +20,7 @@ from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
 from journeyman.core.rollout import (
     NEXT_STATE,
+    PRODUCTION,
     Arm,
     Cause,
     EventKind,
@@ -31,18 +32,28 @@ from journeyman.core.rollout import (
     SlotMove,
     nothing,
 )
+from journeyman.core.rollout_decision import Mirrored
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores.assignments import AssignmentStore
 from journeyman.stores.base import AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE
 from journeyman.stores.feedback import FeedbackStore
-from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
+from journeyman.stores.sessions import (
+    CandidateSession,
+    MirroredPair,
+    ServedSession,
+    mirrored,
+    mirrored_pairs,
+    of_candidate,
+    of_units,
+)
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
     ASSIGNMENTS,
     AUDIT,
     CANDIDATES,
     EVIDENCE,
+    MIRRORED_CALLS,
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
@@ -189,6 +200,28 @@ class RolloutStore(AssignmentStore, FeedbackStore):
         with self._database.read() as connection:
             return of_units(connection, rollout_id, units)
 
+    def mirrored(self, rollout_id: str) -> Mirrored:
+        """What requests that were mirrored have come to."""
+        with self._database.read() as connection:
+            return mirrored(connection, rollout_id)
+
+    def mirrored_of(self, rollout_id: str, pairs: Collection[str]) -> Collection[str]:
+        """Those whose second answer is on record."""
+        table = MIRRORED_CALLS
+        theirs = (table.c.rollout_id == rollout_id, table.c.arm != PRODUCTION, table.c.pair.in_(pairs))
+        with self._database.read() as connection:
+            return set(connection.scalars(sa.select(table.c.pair).where(*theirs))) if pairs else set()
+
+    def mirrored_pairs(self, rollout_id: str) -> Sequence[MirroredPair]:
+        """As `stores.sessions` finds them."""
+        with self._database.read() as connection:
+            return mirrored_pairs(connection, rollout_id)
+
+    def add_scores(self, rollout_id: str, scores: Iterable[SessionScore], at: datetime) -> None:
+        """Keep what sessions, or pairs of answers, were worth; what is known of one stays."""
+        with self._database.write() as connection:
+            insert(connection, SESSION_SCORES, _score_rows(rollout_id, scores, at))
+
     def candidate_sessions(
         self, candidate_id: str, since: datetime, until: datetime, *, after: int = 0, limit: int = 2000
     ) -> tuple[int, Sequence[CandidateSession]]:
@@ -199,9 +232,8 @@ class RolloutStore(AssignmentStore, FeedbackStore):
     def add_evidence(self, rollout_id: str, evidence: EvidenceRecord, scores: Iterable[SessionScore] = ()) -> bool:
         """Keep what the test came to, and the scores that entered it; whether it was kept: somebody else may have come to the
         same number before, and then nothing is."""
-        at = utc(evidence.at)
-        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": at}
-        rows = [{"rollout_id": rollout_id, **each._asdict(), "version": 1, "sources": [], "at": at} for each in scores]
+        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": utc(evidence.at)}
+        rows = _score_rows(rollout_id, scores, evidence.at)
         with self._database.write() as connection:
             if not insert(connection, EVIDENCE, [row]):
                 return False
@@ -298,6 +330,11 @@ class RolloutStore(AssignmentStore, FeedbackStore):
             if kept.get(target) != told.get(target):
                 return f"{target} is not as the audit tells it"
         return None
+
+
+def _score_rows(rollout_id: str, scores: Iterable[SessionScore], at: datetime) -> list[dict[str, Any]]:
+    told = {"rollout_id": rollout_id, "version": 1, "sources": [], "at": utc(at)}
+    return [told | each._asdict() for each in scores]
 
 
 def open_rollouts(url: str | Path, *, make: bool = True, patience: float = PATIENCE) -> RolloutStore:

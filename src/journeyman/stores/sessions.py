@@ -10,8 +10,10 @@ import sqlalchemy as sa
 
 from journeyman.core.feedback import TargetKind, standing
 from journeyman.core.reward import RECORDER, Reward, label
+from journeyman.core.rollout import PRODUCTION
+from journeyman.core.rollout_decision import Mirrored
 from journeyman.stores.base import utc
-from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
+from journeyman.stores.tables import FEEDBACK, MIRRORED_CALLS, SERVED_CALLS
 from journeyman.stores.traces.labels import all_given, key_of, own_rewards, reward_of, takes_back, word_of
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACES
 
@@ -74,6 +76,42 @@ def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str])
         unit: ServedSession(tuple(of_unit), {id: said.get(id, ()) for id in dict.fromkeys(call.trace_id for call in of_unit)})
         for unit, of_unit in calls.items()
     }
+
+
+class MirroredPair(NamedTuple):
+    """A request that was answered twice: first production's answer, then the candidate's, of which nobody was given."""
+
+    pair: str
+    unit: str
+    """Its session, as the rollout knows it."""
+    production: ServedCall
+    candidate: ServedCall
+
+
+def mirrored_pairs(connection: sa.Connection, rollout_id: str) -> list[MirroredPair]:
+    """In the order in which the candidate's answers came in."""
+    one, other = MIRRORED_CALLS, MIRRORED_CALLS.alias()
+    same = sa.and_(other.c.rollout_id == one.c.rollout_id, other.c.pair == one.c.pair, other.c.arm == PRODUCTION)
+    told = ("trace_id", "failed", "seconds", "cost", "tokens", "at")
+    columns = [one.c.pair, one.c.unit, *(other.c[name] for name in told), *(one.c[name] for name in told)]
+    found = sa.select(*columns).join(other, same).where(one.c.rollout_id == rollout_id, one.c.arm != PRODUCTION)
+    ends = 2 + len(told)
+    return [
+        MirroredPair(row[0], row[1], ServedCall._make((*row[2:ends], None)), ServedCall._make((*row[ends:], None)))
+        for row in connection.execute(found.order_by(one.c.seq))
+    ]
+
+
+def mirrored(connection: sa.Connection, rollout_id: str) -> Mirrored:
+    """What they have come to, answers without a pair included: these were paid for, too."""
+    one, other = MIRRORED_CALLS, MIRRORED_CALLS.alias()
+    theirs = (one.c.rollout_id == rollout_id, one.c.arm != PRODUCTION)
+    unknown = sa.and_(one.c.cost.is_(None), sa.not_(one.c.failed))
+    sums = sa.select(sa.func.sum(one.c.cost), sa.func.sum(sa.case((unknown, 1), else_=0))).where(*theirs)
+    same = sa.and_(other.c.rollout_id == one.c.rollout_id, other.c.pair == one.c.pair, other.c.arm == PRODUCTION)
+    pairs = sa.select(sa.func.count(one.c.unit.distinct())).join(other, same).where(*theirs)
+    spent, unpriced = connection.execute(sums).one()
+    return Mirrored(pairs=connection.scalar(pairs) or 0, spent=float(spent or 0), unpriced=int(unpriced or 0))
 
 
 class CandidateSession(NamedTuple):

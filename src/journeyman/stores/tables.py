@@ -274,6 +274,25 @@ SERVED_CALLS = sa.Table(
 """The answers that a session got while it was on an arm, kept with their traces. `recorded_at` is when they came here; null in
 rows of before it was kept."""
 
+MIRRORED_CALLS = sa.Table(
+    "mirrored_calls",
+    METADATA,
+    _seq(),
+    _text("rollout_id"),
+    _text("pair"),
+    _text("arm"),
+    _text("unit"),
+    _any_text("trace_id", index=True),
+    sa.Column("failed", sa.Boolean, nullable=False),
+    sa.Column("seconds", sa.Float),
+    sa.Column("cost", sa.Float),
+    sa.Column("tokens", NUMBER),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "pair", "arm"),
+)
+"""The two answers of one request that was mirrored, kept with their traces: production's, which the client was given, and the
+candidate's, which nobody was. `pair` is the id of the request."""
+
 SERVED_MODELS = sa.Table(
     "served_models",
     METADATA,

@@ -231,6 +231,23 @@ CREATE TABLE looks (
 	UNIQUE (held_out_id, candidate_id, evaluation_id)
 )
 
+-- mirrored_calls
+CREATE TABLE mirrored_calls (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	pair TEXT NOT NULL, 
+	arm TEXT NOT NULL, 
+	unit TEXT NOT NULL, 
+	trace_id TEXT NOT NULL, 
+	failed BOOLEAN NOT NULL, 
+	seconds FLOAT, 
+	cost FLOAT, 
+	tokens INTEGER, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, pair, arm)
+)
+
 -- moves
 CREATE TABLE moves (
 	seq INTEGER NOT NULL, 
@@ -641,6 +658,9 @@ CREATE INDEX ix_evaluations_held_out_id ON evaluations (held_out_id)
 
 -- ix_feedback_target
 CREATE INDEX ix_feedback_target ON feedback (target_kind, target, metric)
+
+-- ix_mirrored_calls_trace_id
+CREATE INDEX ix_mirrored_calls_trace_id ON mirrored_calls (trace_id)
 
 -- ix_rollouts_slot
 CREATE INDEX ix_rollouts_slot ON rollouts (slot)

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from journeyman.core.candidate import Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.format import counted, money, seconds
-from journeyman.core.rollout import RolloutState
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.figures import SharedCache, over_time
 from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share
@@ -126,7 +125,7 @@ class OverviewPage:
     def _needs(self) -> list[Need]:
         found = [Need(said=each.says, link="/alerts") for each in self._stores.alerts.firing() if not each.acknowledged_by]
         for rollout in self._stores.rollouts.live().rollouts:
-            if rollout.state is RolloutState.HELD:
+            if rollout.is_held:
                 said = f"{rollout.slot} is held: {one_line(rollout.events[-1].cause.reason, 120)}"
                 found.append(Need(said=said, link=f"/releases/{name(rollout.id)}"))
         released = {release.candidate_id for release in self._stores.registry.releases()}

@@ -15,6 +15,7 @@ from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Se
 from journeyman.serving.dashboard.experiments import MOST_ROWS, NOT_ADMITTED, ProjectStores
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
+from journeyman.serving.shadow import shadow_told
 from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.registry import find_rollout
 from journeyman.stores.traces.base import TraceStore
@@ -119,6 +120,7 @@ class ReleasePages:
             here="Releases",
             anew="" if problem else f"/releases/{name(found.id)}",
             rollout=found,
+            shadow=shadow_told(kept, found),
             verdict=verdict,
             last=last,
             metrics=metric_rows(found, last),

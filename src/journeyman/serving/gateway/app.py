@@ -233,6 +233,7 @@ class Gateway:
         """Said by `/health` while the server stops."""
 
     async def close(self) -> None:
+        await self._forwarder.close()
         await self._asking.close()
         if self._desk is not None:
             await asyncio.to_thread(self._desk.close)

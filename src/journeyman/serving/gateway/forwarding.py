@@ -2,16 +2,18 @@
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import NamedTuple
 from uuid import uuid4
 
 import aiohttp
 from aiohttp import ClientResponse
 
-from journeyman.core.errors import StoreError
+from journeyman.agents.splice import RequestBody, UnreadableBody
+from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.serving.gateway.cascade import AnswerCheck, HeldAnswer, better
 from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.releases import ReleaseConfig
@@ -27,10 +29,17 @@ from journeyman.serving.gateway.request import (
     model_of,
     with_model,
 )
-from journeyman.serving.gateway.upstreams import GatewayMetrics, Routes, Upstream, UpstreamClient
+from journeyman.serving.gateway.upstreams import (
+    BreakerState,
+    GatewayMetrics,
+    Routes,
+    Upstream,
+    UpstreamClient,
+    UpstreamFailure,
+)
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.releases.artifacts import address_of
-from journeyman.serving.releases.context import SPOKEN, Releases, ServedTarget, inject
+from journeyman.serving.releases.context import SPOKEN, MirrorTarget, Releases, ServedTarget, inject, with_release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +97,12 @@ class Forwarder:
         self._asking = asking
         self._intake = intake
         self._metrics = metrics
+        self._mirrors = None if intake is None else Mirrors(asking, intake, metrics, self._route, config.record_limit)
+
+    async def close(self) -> None:
+        """Ask nothing more behind answers."""
+        if self._mirrors is not None:
+            await self._mirrors.close()
 
     async def forward(self, call: ProxyRequest, receive: Receive, send: Send) -> None:
         """Answer a call whose body was read. Never raises but when the server is stopped."""
@@ -131,6 +146,8 @@ class Forwarder:
         if releases is None or call.dialect not in SPOKEN or not call.releases:
             return call
         found = await inject(releases, call.labels, call.dialect, call.encoding, call.body, production=production)
+        if self._mirrors is None:
+            found = found._replace(served=found.served._replace(mirror=None))
         if found.degraded is not None:
             self._metrics.degraded(found.degraded).inc()
         for candidate in found.served.candidates:
@@ -250,6 +267,9 @@ class Forwarder:
                 self._config.releases.ended(arm, failed=failed or call.fails(arm))
         if self._intake is not None and call.dialect is not None and not passage.handed_over:
             self._intake.submit(record.exchange(call.dialect))
+        answered = record.error is None and not passage.gone and 200 <= status < 300
+        if self._mirrors is not None and answered and (mirror := call.served.mirror) is not None:
+            self._mirrors.offer(passage.came, mirror)
 
     async def _kept(self, passage: "_ProxiedCall") -> None:
         """Wait until a call's record is kept; not without end: an agent goes on, whatever a store says."""
@@ -269,13 +289,128 @@ _LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:complete
 """Where a stream says that it is over, in any dialect: its reader waits for no more."""
 
 
+MOST_WAITING = 32
+"""Requests that wait to be mirrored; those that come meanwhile are not."""
+_AT_ONCE = 2
+"""Mirrored requests under way: so many answers may cost more than the budget has left."""
+_BUSY_WITH = 16
+"""Requests of clients under way, with which nothing is mirrored besides."""
+_PATIENCE = 5.0
+"""Seconds for which an answer may be on its way to the store."""
+_RESTS = 30.0
+"""Seconds without mirroring after a server said that there is too much."""
+
+
+class Mirrors:
+    """Asks candidates what production has answered, behind the answers. Whatever comes of it, no client waits for it."""
+
+    def __init__(
+        self,
+        asking: UpstreamClient,
+        intake: Intake,
+        metrics: GatewayMetrics,
+        route: Callable[[ProxyRequest], "_Asking"],
+        limit: int,
+    ) -> None:
+        """`limit` is how many bytes of an answer are kept."""
+        self._asking, self._intake, self._metrics = asking, intake, metrics
+        self._route, self._limit = route, limit
+        self._waiting: deque[tuple[ProxyRequest, MirrorTarget]] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._rests_until = 0.0
+        self._asked, self._deciding = set[str](), asyncio.Lock()
+
+    def offer(self, call: ProxyRequest, mirror: MirrorTarget) -> None:
+        """Take a request as its client sent it, or drop it where there is much to do."""
+        busy = self._metrics.in_flight >= _BUSY_WITH or len(self._waiting) >= MOST_WAITING
+        if busy or monotonic() < self._rests_until:
+            self._metrics.mirrored("dropped").inc()
+            return
+        self._waiting.append((call, mirror))
+        if len(self._workers) < _AT_ONCE:
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+
+    async def close(self) -> None:
+        self._waiting.clear()
+        for worker in tuple(self._workers):
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            call, mirror = self._waiting.popleft()
+            try:
+                outcome = await self._mirrored(call, mirror)
+            except (JourneymanError, HTTPRejection, UnreadableBody):
+                outcome = "failed"
+            self._metrics.mirrored(outcome).inc()
+
+    async def _mirrored(self, came: ProxyRequest, mirror: MirrorTarget) -> str:
+        """What became of one: kept is what both are compared by."""
+        if came.dialect is None:
+            return "nothing_to_serve"
+        injected = with_release(RequestBody(came.body, came.dialect), came.body, await mirror.serve())
+        if injected.degraded is not None or not injected.served.candidates:
+            return "nothing_to_serve"
+        call = came.mirrored(mirror, uuid4().hex, injected)
+        asking = self._route(call)
+        upstream = asking.route[0]
+        if upstream.breaker.state is not BreakerState.CLOSED or not await self._may_go(came.id, mirror):
+            return "dropped"
+        record = ExchangeRecording(call, self._limit)
+        record.upstream, record.base_url = upstream.name, upstream.base_url
+        said = await self._asking.ask_aside(asking.call, upstream, asking.meant or upstream)
+        if isinstance(said, UpstreamFailure):
+            record.error = f"the upstream {upstream.name} {said.said}"
+        elif said.status in _TOO_MUCH:
+            said.close()
+            self._rests_until = monotonic() + _RESTS
+            self._asked.discard(came.id)
+            return "dropped"
+        else:
+            await self._read(said, record, upstream)
+        # Its cost is on record before the next one is asked.
+        await asyncio.wrap_future(self._intake.keep(record.exchange(came.dialect)))
+        return "failed" if record.error is not None or (record.status or 500) >= 400 else "answered"
+
+    async def _may_go(self, pair: str, mirror: MirrorTarget) -> bool:
+        """Whether it may be asked now; what was asked before is waited for until it is on record."""
+        until = monotonic() + _PATIENCE
+        async with self._deciding:
+            while not (goes := await mirror.may_go(self._asked)) and len(self._asked) > 1 and monotonic() < until:
+                await asyncio.sleep(0.1)
+            if goes:
+                self._asked.add(pair)
+            return goes
+
+    async def _read(self, response: ClientResponse, record: ExchangeRecording, upstream: Upstream) -> None:
+        record.status, record.streamed = response.status, response.content_type == "text/event-stream"
+        record.encoding = response.headers.get("content-encoding", "").lower()
+        try:
+            while data := await response.content.readany():
+                record.add(data)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
+        finally:
+            response.close()
+
+
+_TOO_MUCH = frozenset({429, 529})
+"""What says more of how much is asked than of the candidate."""
+
+
 class _ProxiedCall:
     """One call under way."""
 
-    __slots__ = ("_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
+    __slots__ = (
+        "_task", "added", "asked_at", "began", "call", "came", "gone", "handed_over", "over", "record", "send", "status",
+    )  # fmt: skip
 
     def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
-        self.call = call
+        self.call = self.came = call
+        """As it is asked, and as it came."""
         self.record = record
         self.send = send
         self.began = perf_counter()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from journeyman.core.alert import OutsideAlert, read_webhook
 from journeyman.core.errors import InputError, ModelError, ReleaseError, StoreError
-from journeyman.core.rollout import ANY, EventKind, Rollout, RolloutState, Slot
+from journeyman.core.rollout import ANY, EventKind, Rollout, Slot
 from journeyman.io.http_server import bearer_token, known_token
 from journeyman.io.metrics import Families, GaugeMetricFamily
 from journeyman.serving.gateway.request import Header, HTTPRejection, Send, answer_json
@@ -155,7 +155,7 @@ class ReleaseDesk:
             if slash and what != "evidence":
                 raise HTTPRejection(404, f"there is no {path} here; a rollout has {_ONE}ID/evidence{_END}", "not_found")
             found = _found(kept, id if slash else name)
-            return (evidence_told(found, kept.evidence(found.id)) if slash else {"rollout": found.told()}), found
+            return (evidence_told(kept, found, kept.evidence(found.id)) if slash else {"rollout": found.told()}), found
 
     def _acted(self, path: str, body: bytes, expected: int | None) -> tuple[int, dict[str, Any], Rollout | None]:
         moved = _moved(path)
@@ -251,7 +251,7 @@ def _followed(kept: "RolloutStore", live: Sequence[Rollout], alarm: OutsideAlert
     if found is None:
         return {**told, "reason": "no rollout is open there"}
     told["rollout"] = found.id
-    if kind is EventKind.HOLD and found.state is RolloutState.HELD:
+    if kind is EventKind.HOLD and found.is_held:
         return {**told, "reason": "it is held already"}
     said = f"the alarm {alarm.name} fires{f': {alarm.summary}' if alarm.summary else ''}"
     try:

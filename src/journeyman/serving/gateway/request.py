@@ -3,8 +3,8 @@
 import json
 import re
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Any
 from journeyman.core.rollout import PRODUCTION
 from journeyman.experiments.settings import Api
 from journeyman.io.http_server import STALLED_SECONDS, BodyRejected, read_body
-from journeyman.serving.releases.context import Injected, ServedRelease, SessionArm
+from journeyman.serving.releases.context import Injected, MirrorTarget, ServedRelease, SessionArm
 from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 Header = tuple[bytes, bytes]
@@ -94,8 +94,16 @@ class ProxyRequest:
     """What was, and on which arms its session is."""
     escalated: str = ""
     """The worker that answers it instead of the one that was chosen, whose answer was no good."""
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    """Of a second request, which nobody is given the answer of: what its record says of the first."""
     fell_back: bool = False
     """Whether it gets what is in production, as the arm that its session is on did not answer."""
+
+    def mirrored(self, mirror: MirrorTarget, id: str, injected: Injected) -> "ProxyRequest":
+        """The same asked a second time: in no session, of no task, and in a trace of its own."""
+        labels = {name: self.labels[name] for name in ("agent", "domain", "principal") if name in self.labels}
+        again = replace(self, id=id, labels=labels | {"trace": id}, mirrors=mirror.told(mirror.arm, self.id))
+        return again.with_served(injected)
 
     def asking(self, body: bytes) -> "ProxyRequest":
         """The same call with another body."""
@@ -128,6 +136,10 @@ class ProxyRequest:
         told: dict[str, Any] = {}
         if arms:
             told["release"] = [{**arm.labels, "fell_back": self.fails(arm)} for arm in arms]
+        if self.mirrors:
+            told["mirror"] = dict(self.mirrors)
+        elif (mirror := self.served.mirror) is not None:
+            told["mirror"] = mirror.told(PRODUCTION, self.id)
         if target is not None and target.choice is not None:
             told["route"] = asdict(target.choice) | ({"escalated": self.escalated} if self.escalated else {})
         return told

@@ -287,6 +287,11 @@ class GatewayMetrics(MetricsRegistry):
         self.degraded = self.counter(
             "journeyman_release_degraded_total", "Requests that went on as they came although one was to be put in.", "why"
         )
+        self.mirrored = self.counter(
+            "journeyman_release_mirrored_total",
+            "Requests to be mirrored to a candidate, by what became of them.",
+            "outcome",
+        )
         self.stored = self.counter("journeyman_otlp_stored_total", "Spans and log records that exporters were acknowledged.")
         self.failures = self.counter(
             "journeyman_gateway_upstream_failures_total",
@@ -402,6 +407,10 @@ class UpstreamClient:
         if isinstance(said, UpstreamFailure):
             raise _rejection(call, (upstream,), (upstream, said))
         return said
+
+    async def ask_aside(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse | UpstreamFailure:
+        """One attempt that nobody waits for: what comes of it closes this server to nobody else."""
+        return await self._attempt(call, upstream, first)
 
     async def _send_with_retries(
         self, call: ProxyRequest, upstream: Upstream, first: Upstream, *, others: bool

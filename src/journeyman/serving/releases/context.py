@@ -9,7 +9,7 @@ import asyncio
 import logging
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -96,6 +96,23 @@ class SessionArm:
         return {"rollout": self.rollout_id, "unit": self.unit, "arm": self.arm}
 
 
+class MirrorTarget(NamedTuple):
+    """Where a request is to be mirrored to, behind its answer."""
+
+    rollout_id: str
+    arm: str
+    unit: str
+    serve: "Callable[[], Awaitable[ServedRelease]]"
+    """What is served for the second request."""
+    may_go: "Callable[[set[str]], Awaitable[bool]]"
+    """Whether another one may be asked, by what is on record. Takes out those of some pairs that are; while more than one is
+    left, it is not known what was spent."""
+
+    def told(self, arm: str, pair: str) -> Mapping[str, str]:
+        """What the record of one of the two answers says."""
+        return {"rollout": self.rollout_id, "arm": arm, "unit": self.unit, "pair": pair}
+
+
 class ServedRelease(NamedTuple):
     """What is served for a request."""
 
@@ -105,6 +122,8 @@ class ServedRelease(NamedTuple):
     """On which arms its session is, of those rollouts that it is in: one of each kind of slot at most."""
     target: ServedTarget | None = None
     """Who answers it; `None` for whom the client names."""
+    mirror: MirrorTarget | None = None
+    """Whom it is asked of a second time; `None` for nobody."""
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -171,6 +190,11 @@ async def inject(
     except JourneymanError as error:
         _log.warning("a request passes as it came, as it cannot be told what is served: %s", error)
         return Injected(body, served, Degraded.UNDECIDED)
+    return with_release(read, body, served)
+
+
+def with_release(read: RequestBody, body: bytes, served: ServedRelease) -> Injected:
+    """A body that was read, with what is served for it."""
     edits, degraded = [], None
     if served.target is not None:
         edits.append(read.with_model(served.target.model))

@@ -48,13 +48,19 @@ class Person(NamedTuple):
             raise InputError("--force needs --reason: who forces something says why")
 
 
-def plan_of(given: Any, where: str, share: float | None = None) -> RolloutPlan:
-    """A plan from what is given; with a share, of one step at it.
+SHADOW_SHARE = 0.1
+"""Of requests, where they are to be mirrored and the plan does not say how many."""
+
+
+def plan_of(given: Any, where: str, share: float | None = None, *, shadow: bool = False) -> RolloutPlan:
+    """A plan from what is given; with a share, of one step at it; with a shadow, of mirrored requests before it.
 
     Raises:
         InputError: A key is not known, a value cannot be, or the share is none.
     """
     plan = RolloutPlan.read(given.get("release", given) if isinstance(given, Mapping) else given, where)
+    if shadow and not plan.shadow_share:
+        plan = replace(plan, shadow_share=SHADOW_SHARE)
     if share is None:
         return plan
     if not 0 < share <= 1:
@@ -103,6 +109,10 @@ def start(url: str, wanted: RolloutRequest, *, dry_run: bool = False) -> Begun:
     from journeyman.stores.rollouts import open_rollouts
 
     wanted.by.check_force(wanted.force)
+    if wanted.plan.shadow_rewards:
+        from journeyman.serving.shadow import check_rewards
+
+        check_rewards(wanted.plan.shadow_rewards)
     # A project's first candidate may come with its store.
     with open_store(url, make=False) as learned, open_rollouts(url, make=False) as kept:
         registry = Registry(learned)
@@ -132,7 +142,9 @@ def _begun(candidates: Sequence[Candidate], words: Sequence[GateWord], live: Liv
     )
     slot = Slot(SLOT_KINDS[candidates[0].kind], wanted.agent, wanted.domain)
     rollout = Rollout.begin(candidates, slot, live.baseline(slot), wanted.plan, found.verdict.value, cause)
-    if not wanted.planned_only:
+    if wanted.plan.shadow_share and not wanted.planned_only:
+        rollout = rollout.then(EventKind.SHADOW, replace(cause, reason=f"requests are mirrored first: {said}"))
+    elif not wanted.planned_only:
         first = replace(cause, reason=f"the first step: {said}")
         rollout = rollout.then(EventKind.RAMP, first, rollout.next_shares())
     return Begun(rollout, words, warnings)
@@ -218,7 +230,7 @@ def move(kept: "RolloutStore", found: Rollout, wanted: RolloutMove) -> Moved:
     elif kind is EventKind.ROLLBACK and wanted.arm is not None:
         after = found.without(found.named_arm(wanted.arm), cause)
     else:
-        ramps = kind is EventKind.RAMP and found.state in (RolloutState.PLANNED, RolloutState.CANARY)
+        ramps = kind is EventKind.RAMP and found.state in (RolloutState.PLANNED, RolloutState.SHADOW, RolloutState.CANARY)
         after = found.then(kind, cause, found.next_shares(wanted.share) if ramps else None)
     kept.advance(after)
     return Moved(after, kept.live().baseline(after.slot).candidate_id)
@@ -239,12 +251,17 @@ def slot_rows(live: LiveReleases) -> list[dict[str, Any]]:
     return rows
 
 
-def evidence_told(rollout: Rollout, last: EvidenceRecord | None) -> dict[str, Any]:
-    """What the test of a rollout has come to."""
-    if last is None:
-        return {"rollout": rollout.id, "evidence": None}
-    record = {"number": last.number, "upto": last.upto, "at": last.at.isoformat(), "summary": _plain(last.summary)}
-    return {"rollout": rollout.id, "evidence": record}
+def evidence_told(kept: "RolloutStore", rollout: Rollout, last: EvidenceRecord | None) -> dict[str, Any]:
+    """What the test of a rollout has come to, and before it its mirrored requests."""
+    from journeyman.serving.shadow import shadow_told
+
+    told: dict[str, Any] = {"rollout": rollout.id, "evidence": None}
+    if (shadow := shadow_told(kept, rollout)) is not None:
+        told["shadow"] = shadow
+    if last is not None:
+        record = {"number": last.number, "upto": last.upto, "at": last.at.isoformat(), "summary": _plain(last.summary)}
+        told["evidence"] = record
+    return told
 
 
 def _plain(value: Any) -> Any:

@@ -4,10 +4,12 @@ While the store is away, what was read last holds, also after a start: it stands
 served; then a session gets what is in production, and where that is not known the request passes as it came.
 """
 
+import asyncio
 import hashlib
 import json
 import logging
 import math
+import random
 import sqlite3
 import threading
 from collections import deque
@@ -32,13 +34,14 @@ from journeyman.core.rollout import (
     Slot,
     SlotKind,
     most_specific,
+    unit_of,
 )
-from journeyman.core.rollout_decision import Brake
+from journeyman.core.rollout_decision import Brake, mirrored_out
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
 from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
 from journeyman.serving.releases.beside import CandidateSessions, GatewayName
-from journeyman.serving.releases.context import FixedPlaybook, ServedRelease, ServedTarget, SessionArm
+from journeyman.serving.releases.context import FixedPlaybook, MirrorTarget, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
@@ -89,6 +92,20 @@ class Snapshot:
     """Candidates that cannot be served, and why."""
     version: tuple[int, ...] = ()
     """Of the store, when it was read."""
+    shadows: Mapping[Slot, tuple[Rollout, Servable]] = field(default_factory=dict)
+    """Rollouts whose requests are mirrored, and what the second request is served."""
+
+    def shadow(self, labels: Mapping[str, str], model: str | None, auto: str) -> tuple[Rollout, Servable] | None:
+        """The one that a request is of: of the slot that would serve it, and of the model that it asks for."""
+        for slot, (rollout, found) in self.shadows.items():
+            known = self.slots.keys() | self.shadows.keys()
+            if most_specific(known, slot.kind, labels.get("agent"), labels.get("domain")) != slot:
+                continue
+            if isinstance(found, ServedModel) and not (model and found.answers_for(model)):
+                continue
+            if not isinstance(found, ModelRoute) or model == auto:
+                return rollout, found
+        return None
 
     def of(self, kind: SlotKind, labels: Mapping[str, str]) -> SlotState | None:
         """The most specific slot of a kind that anything was ever brought into."""
@@ -138,6 +155,7 @@ class LiveContext:
         self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
+        self._chance, self._mirrored_out = random.Random(), set[str]()
         self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
         self._making = threading.Lock()
         self._followed: dict[str, deque[tuple[float, int]]] = {}
@@ -152,7 +170,7 @@ class LiveContext:
         """Whether it was known at the start what is served: the store could be read, or had been read before."""
 
     async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
-        if not self._snapshot.slots:
+        if not self._snapshot.slots and not self._snapshot.shadows:
             return ServedRelease()
         arms: list[SessionArm] = []
 
@@ -161,10 +179,47 @@ class LiveContext:
             arms.extend([where] if where is not None else ())
             return serves
 
+        served = (await self._composed(labels, body, found))._replace(arms=tuple(arms))
+        # Whom a candidate answers is compared with nobody.
+        alone = not production and all(arm.arm == PRODUCTION for arm in arms)
+        return served._replace(mirror=self._mirror(labels, body)) if alone and self._snapshot.shadows else served
+
+    async def _composed(self, labels: Mapping[str, str], body: RequestBody, found: _Found) -> ServedRelease:
+        """What is served, by what each kind of slot serves."""
         target = None if body.model is None else await self._target(body.model, labels, body, found)
         playbook = await found(SlotKind.CONTEXT)
         context = await playbook.context(labels, body) if isinstance(playbook, FixedPlaybook) else None
-        return ServedRelease(context, tuple(arms), target)
+        return ServedRelease(context, (), target)
+
+    def _mirror(self, labels: Mapping[str, str], body: RequestBody) -> MirrorTarget | None:
+        """Whether a request is asked a second time, and of whom."""
+        shadow = self._snapshot.shadow(labels, body.model, self._auto)
+        if shadow is None or body.has_effects or shadow[0].id in self._mirrored_out:
+            return None
+        rollout, candidate = shadow
+        if self._chance.random() >= rollout.plan.shadow_share:
+            return None
+
+        async def found(kind: SlotKind, asked: str = "") -> Servable | None:
+            return candidate if kind is rollout.slot.kind else self.production(kind, labels)
+
+        unit = unit_of(rollout.salt, session_of(labels, body)).id
+        serve = partial(self._composed, labels, body, found)
+        return MirrorTarget(
+            rollout.id, rollout.arms[0].name, unit, serve, lambda asked: asyncio.to_thread(self._may_go, rollout, asked)
+        )
+
+    def _may_go(self, rollout: Rollout, asked: set[str]) -> bool:
+        """As `MirrorTarget.may_go`."""
+        try:
+            asked.difference_update(self._opened().mirrored_of(rollout.id, asked))
+            if mirrored_out(rollout.plan, self._opened().mirrored(rollout.id)):
+                self._mirrored_out.add(rollout.id)
+        except JourneymanError:
+            # What was spent is not known.
+            return False
+        going = {each.id for each, _ in self._snapshot.shadows.values()}
+        return rollout.id in going - self._mirrored_out and len(asked) <= 1
 
     async def _target(self, asked: str, labels: Mapping[str, str], body: RequestBody, found: _Found) -> ServedTarget | None:
         """Who answers: a policy says with which model, and weights may stand in for that."""
@@ -248,6 +303,7 @@ class LiveContext:
                 }
                 for slot, state in found.slots.items()
             },
+            "mirrored": {str(slot): rollout.id for slot, (rollout, _) in found.shadows.items()},
             "unservable": dict(found.unservable),
             "brakes": {f"{id}/{arm}": reason for (id, arm), reason in self._on.items()},
             "seconds_since_read": None if self._read_at is None else round(monotonic() - self._read_at, 1),
@@ -306,6 +362,8 @@ class LiveContext:
             version = store.version()
             if version != self._snapshot.version:
                 self._take(store.live(), version, store)
+            for rollout, _ in self._snapshot.shadows.values():
+                self._may_go(rollout, set())
             self._follow(store, self._snapshot.slots)
             if self._on:
                 self._tell_brakes(store, store.live())
@@ -480,7 +538,10 @@ class LiveContext:
                 return None
 
         slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind in self._kinds}
+        shadows: dict[Slot, tuple[Rollout, Servable]] = {}
         for rollout in rollouts:
+            if rollout.is_mirroring and rollout.slot.kind in self._kinds and (found := loaded(rollout.arms[0])) is not None:
+                shadows[rollout.slot] = rollout, found
             if not rollout.is_drawing or rollout.slot.kind not in self._kinds:
                 continue
             arms = {arm.name: loaded(arm) for arm in rollout.arms if arm.name in rollout.going}
@@ -488,7 +549,9 @@ class LiveContext:
             production = loaded(rollout.baseline)
             before = slots.get(rollout.slot, SlotState(production))
             slots[rollout.slot] = replace(before, rollout=rollout, arms={**served, PRODUCTION: production})
-        return Snapshot(slots, unservable, version)
+        # What somebody resumes is looked at anew.
+        self._mirrored_out.clear()
+        return Snapshot(slots, unservable, version, shadows)
 
     def _loaded(self, arm: Arm, candidate: Callable[[str], Candidate], models: Mapping[str, ServedModel]) -> Servable:
         # Where weights answer may change; what else a candidate is does not.

@@ -361,6 +361,24 @@ def served(trace: Trace) -> list[Row]:
     ]
 
 
+def mirrored(trace: Trace) -> list[Row]:
+    """The calls that were made of a request that was mirrored: production's, or a candidate's."""
+    return [
+        {
+            **{name: str(where.get(name)) for name in ("pair", "arm", "unit")},
+            "rollout_id": str(where.get("rollout")),
+            "trace_id": trace.id,
+            "failed": call.error is not None,
+            "seconds": call.seconds,
+            "cost": call.cost,
+            "tokens": total((call.input_tokens, call.output_tokens)),
+            "at": utc(call.started_at or trace.started_at),
+        }
+        for call in trace.calls
+        if isinstance(where := call.raw.get("mirror"), Mapping)
+    ]
+
+
 def _places(told: object) -> list[Mapping[str, Any]]:
     """Where a call's session was in rollouts; recordings of before know of one."""
     return [each for each in (told if isinstance(told, list | tuple) else [told]) if isinstance(each, Mapping)]

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import InputError
+from journeyman.core.trace import MIRROR
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import AUTO, USERS, Query, TraceSummary
 from journeyman.stores.traces.fulltext import CONTENT_WORDS, PART_WORDS, POSITIONS, Phrase, matching, phrases, place
@@ -37,6 +38,7 @@ def conditions(connection: sa.Connection, query: Query, *, lazily: bool = False)
     """
     return [
         TRACES.c.duplicate_of.is_(None),
+        *([TRACES.c.source != MIRROR] if query.source is None else ()),
         *_plain(query),
         *_elsewhere(connection, query),
         *_text(connection, query.text, lazily=lazily),

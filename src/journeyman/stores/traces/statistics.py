@@ -15,6 +15,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
+from journeyman.core.trace import MIRROR
 from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
@@ -347,6 +348,8 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
             same = traces[name] == _place(names[name], wanted)
             # A trace that names no agent has none, or an empty name.
             meant &= same | (traces[name] == _place(names[name], None)) if name == "agent" and not wanted else same
+    if query.source is None:
+        meant &= traces["source"] != _place(names["source"], MIRROR)
     flags = {"label": query.label, "person": query.labelled, "failed": query.failed, "error": query.ended_in_error}
     for name, flag in flags.items():
         if flag is not None:

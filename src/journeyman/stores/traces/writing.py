@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import JourneymanError, Unkeepable
-from journeyman.core.trace import Trace
+from journeyman.core.trace import MIRROR, Trace
 from journeyman.stores.base import utc
-from journeyman.stores.tables import ATTEMPTS, SERVED_CALLS, Micros
+from journeyman.stores.tables import ATTEMPTS, MIRRORED_CALLS, SERVED_CALLS, Micros
 from journeyman.stores.traces import codec, fulltext, labels
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.tables import (
@@ -144,7 +144,7 @@ def _keeper(trace: _Found, holders: Mapping[str, set[int]], everyone: Mapping[in
         return None
     shared = set.intersection(*(holders[id] for id in trace.responses)) - {trace.seq}
     others = [other for seq in shared if (other := everyone.get(seq)) is not None and _together(other, trace)]
-    if sum(each.source == "gateway" for each in (trace, *others)) > 1:
+    if sum(each.source in ("gateway", MIRROR) for each in (trace, *others)) > 1:
         return None
     tellers = [other for other in others if _tells(other, trace)]
     best = max(tellers, key=lambda other: (len(other.responses), other.steps, -other.seq), default=None)
@@ -213,6 +213,8 @@ class PreparedTrace:
     responses: frozenset[str]
     served: Sequence[Row]
     """The calls of sessions that a rollout put on an arm."""
+    mirrored: Sequence[Row]
+    """The calls of requests that were mirrored."""
 
 
 def prepare(traces: Iterable[Trace]) -> list[PreparedTrace]:
@@ -234,7 +236,7 @@ def _prepared(trace: Trace) -> PreparedTrace:
     asked = [{"call_id": id} for id in dict.fromkeys(call.id for call in calls) if id != trace.id] if _passed(trace) else []
     of_each = {TRACE_MODELS: codec.of_models(calls), TRACE_TOOLS: codec.of_tools(trace), TRACE_CANDIDATES: others}
     of_each[TRACE_CALLS] = asked
-    return PreparedTrace(row, parts, of_each, codec.responses(calls), codec.served(trace))
+    return PreparedTrace(row, parts, of_each, codec.responses(calls), codec.served(trace), codec.mirrored(trace))
 
 
 def _passed(trace: Trace) -> bool:
@@ -272,6 +274,7 @@ def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace], now: dateti
     _write_contents(connection, placed)
     _write_of_each(connection, placed, [known[row["id"]] for row in old])
     insert(connection, SERVED_CALLS, [row | {"recorded_at": now} for each in changed for row in each.served])
+    insert(connection, MIRRORED_CALLS, [row for each in changed for row in each.mirrored])
     place(connection, {seq: each.responses for seq, each in placed.items()})
     asked = {row["call_id"]: seq for seq, each in placed.items() for row in each.of_each[TRACE_CALLS]}
     labels.join_feedback(connection, {each.row["id"]: seq for seq, each in placed.items()}, asked)

@@ -21,7 +21,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, Self
 
 from journeyman.core.messages import ToolUse, Turn, Usage
-from journeyman.core.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
+from journeyman.core.rollout import PRODUCTION
+from journeyman.core.trace import MIRROR, AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
 from journeyman.tracing.base import failed
 from journeyman.tracing.builder import model_call
 from journeyman.tracing.importers.finetuning import as_message
@@ -280,7 +281,7 @@ def new_trace(exchange: Exchange, reading: ParsedExchange) -> Trace:
         domain=labels.get("domain") or "general",
         session=labels.get("session") or reading.thread,
         agent=labels.get("agent"),
-        source="gateway",
+        source=MIRROR if exchange.served.get("mirror", {}).get("arm", PRODUCTION) != PRODUCTION else "gateway",
     )
 
 
