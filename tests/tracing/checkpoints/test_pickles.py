@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.tracing.importers.checkpoints import MOST_DEPTH, nodes_allowed, read_pickle
+from journeyman.tracing.pickles import MOST_DEPTH, nodes_allowed, read_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.tracing import fields
-from journeyman.tracing.importers.checkpoints import read_pickle
 from journeyman.tracing.importers.source import JsonRecord, JsonSource, Problem, copied_database
+from journeyman.tracing.pickles import read_pickle
 from journeyman.tracing.sources.base import Bookmark, Item, SourceFinding, State
 from journeyman.tracing.sources.files import FileUnit, finding
 
