@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli import main
+from journeyman.cli import main, root
 from journeyman.cli.pipeline_file import read
 from journeyman.core.errors import InputError
 from journeyman.stores.traces import open_traces
@@ -59,7 +59,7 @@ def at_work(here: Path) -> bool:
 def refusal(file: Path, text: str, **more: Any) -> str:
     file.write_text(text)
     with pytest.raises(InputError) as raised:
-        read(file, **more)
+        read(file, root, **more)
     return str(raised.value)
 
 
@@ -177,7 +177,7 @@ def test_every_preset_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["pipeline", "init", "--preset", preset]) == 0
     file = tmp_path / "pipeline.toml"
     file.write_text(capsys.readouterr().out)
-    found = read(file)
+    found = read(file, root)
     assert found.name == preset
     assert ("gate" in [stage.name for stage in found.stages]) == (preset != "traces")
 
@@ -231,14 +231,14 @@ def test_configurations_of_earlier_systems_are_pipelines_and_every_key_is_accoun
         *("model.dropout", "model.max_sequence_length"),
         *("data_collection.max_samples_per_source", "data_collection.quality_threshold"),
     }
-    collect, train, gate = read(file).stages
+    collect, train, gate = read(file, root).stages
     assert (collect.name, train.name, gate.name) == ("collect", "train", "gate")
     assert collect.settings["JOURNEYMAN_COLLECT__MAX_SAMPLES_PER_SOURCE"] == "10000"
     assert "--learning-rate 0.0001" in " ".join(train.arguments)
     # What is printed is the same pipeline.
     assert main(["pipeline", "import", str(file)]) == 0
     (tmp_path / "agent.toml").write_text(capsys.readouterr().out)
-    assert read(tmp_path / "agent.toml").stages == read(file).stages
+    assert read(tmp_path / "agent.toml", root).stages == read(file, root).stages
 
 
 def test_the_settings_of_one_training_are_a_pipeline_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +247,7 @@ def test_the_settings_of_one_training_are_a_pipeline_too(tmp_path: Path, capsys:
     assert main(["pipeline", "import", str(file), "--json"]) == 0
     keys = {each["key"]: each["fate"] for each in json.loads(capsys.readouterr().out)["keys"]}
     assert (keys["method"], keys["per_device_batch_size"], keys["colour"]) == ("taken", "renamed", "without meaning here")
-    assert "--bf16" in read(file).stages[0].arguments
+    assert "--bf16" in read(file, root).stages[0].arguments
     file.write_text("colour: blue\n")
     assert main(["pipeline", "plan", str(file)]) == 2
     assert "is no configuration that is known" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from journeyman.cli.console import say
-from journeyman.cli.lazy import LazyGroup
+from journeyman.cli.lazy import LazyGroup, spelled
 from journeyman.core.errors import JourneymanError
 
 COMMANDS = {
@@ -62,22 +62,6 @@ _TOGETHER = {
     "task-generation": "task_generation:command",
 }
 """Commands that share a file, each under its own name there."""
-
-
-_RENAMED = {
-    "pay": "success-value",
-    "crew": "workers-from",
-    "trials": "attempts-per-task",
-    "least-gain": "min-gain",
-    "least-tasks": "min-tasks",
-}
-"""Options as they were spelled before. They still work, and no help shows them."""
-
-
-def spelled(option: str) -> str:
-    """As the help shows it."""
-    named = option.replace("_", "-")
-    return _RENAMED.get(named, named)
 
 
 _ALSO = {"release": "releases"}

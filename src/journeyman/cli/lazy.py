@@ -6,6 +6,21 @@ from typing import Any
 
 import click
 
+_RENAMED = {
+    "pay": "success-value",
+    "crew": "workers-from",
+    "trials": "attempts-per-task",
+    "least-gain": "min-gain",
+    "least-tasks": "min-tasks",
+}
+"""Options as they were spelled before. They still work, and no help shows them."""
+
+
+def spelled(option: str) -> str:
+    """As the help shows it."""
+    named = option.replace("_", "-")
+    return _RENAMED.get(named, named)
+
 
 class LazyGroup(click.Group):
     """Knows commands by name and line, and loads one when it is called. Others may be added to it as to any group."""

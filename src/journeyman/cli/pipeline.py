@@ -107,7 +107,7 @@ def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **giv
       journeyman pipeline plan
       journeyman pipeline plan mine.toml --set train.max_steps=20 --json
     """
-    folder = _folder(read(file, **given))
+    folder = _folder(_read(file, **given))
     plans = folder.plan(RunOptions(begin=begin, only=only, trust=trust))
     if not as_json:
         _show_plan(plans, folder.pipeline.budget)
@@ -141,7 +141,7 @@ def run(file: Path, as_json: bool, *, debug: bool, profile: bool, **given: Any) 
     options = RunOptions(
         begin=given.pop("begin"), only=given.pop("only"), resume=given.pop("resume"), trust=given.pop("trust"), profiled=profile
     )
-    folder = _folder(read(file, **given))
+    folder = _folder(_read(file, **given))
     with _StageScreen(folder, quiet=as_json, debug=debug) as screen:
         try:
             done = folder.run(screen, options)
@@ -215,6 +215,12 @@ def _value(value: Any) -> str:
 
 
 # Where runs are kept.
+
+
+def _read(file: Path, **given: Any) -> Pipeline:
+    root = click.get_current_context().find_root().command
+    assert isinstance(root, click.Group)
+    return read(file, root, **given)
 
 
 def _folder(pipeline: Pipeline) -> PipelineFolder:

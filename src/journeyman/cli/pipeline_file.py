@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 import yaml
 
+from journeyman.cli.lazy import spelled
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.stages import Budget, Pipeline, PipelineStage
 from journeyman.optimizers.weights.config import TrainingConfig
@@ -43,8 +44,11 @@ _WRITTEN = ("out", "output", "output_playbook_path", "output_metrics_path", "env
 _BUDGET = ("cost", "cpu_seconds", "wall_seconds")
 
 
-def read(file: Path, *, sets: Sequence[str] = (), quick: bool = False) -> Pipeline:
+def read(file: Path, root: click.Group, *, sets: Sequence[str] = (), quick: bool = False) -> Pipeline:
     """A pipeline as its file says, over it what was said by `--set`.
+
+    Args:
+        root: Whose commands the stages are.
 
     Raises:
         InputError: The file cannot be used: with its line, and what was probably meant.
@@ -60,7 +64,7 @@ def read(file: Path, *, sets: Sequence[str] = (), quick: bool = False) -> Pipeli
         raise InputError(f"{file} names the stage {missing[0]}, and has no table [{missing[0]}]")
     stages, before = [], ""
     for name in names:
-        stages.append(_stage(file, text, name, tables.get(name, {}), before, quick=quick))
+        stages.append(_stage(root, (file, text), name, tables.get(name, {}), before=before, quick=quick))
         before = name
     if not stages:
         raise InputError(f"{file} has no stages: a table each, as in `journeyman pipeline init`")
@@ -109,7 +113,10 @@ def _budget(file: Path, text: str, said: Mapping[str, Any]) -> Budget:
     return Budget(**{name: float(value) for name, value in said.items()})
 
 
-def _stage(file: Path, text: str, name: str, said: Mapping[str, Any], before: str, *, quick: bool) -> PipelineStage:
+def _stage(
+    root: click.Group, source: tuple[Path, str], name: str, said: Mapping[str, Any], *, before: str, quick: bool
+) -> PipelineStage:
+    file, text = source
     typed = str(said.get("command", COMMANDS.get(name, "?")))
     if typed == "?":
         raise InputError(
@@ -120,7 +127,7 @@ def _stage(file: Path, text: str, name: str, said: Mapping[str, Any], before: st
         if strange := sorted(set(said) - {"after"}):
             raise _unknown(file, text, name, strange[0], ["after"])
         return PipelineStage(name=name, command=(), after=after)
-    found = _command(file, name, typed)
+    found = _command(root, file, name, typed)
     options = {_python(opt): param for param in found.params for opt in param.opts if opt[0] == "-"}
     given = {**_ALWAYS.get(typed, {}), **{key: value for key, value in said.items() if key not in _OWN}}
     if quick and "quick" in options:
@@ -152,9 +159,7 @@ def _stage(file: Path, text: str, name: str, said: Mapping[str, Any], before: st
     )
 
 
-def _command(file: Path, stage: str, typed: str) -> click.Command:
-    from journeyman.cli import root
-
+def _command(root: click.Group, file: Path, stage: str, typed: str) -> click.Command:
     context = click.Context(root, info_name="journeyman")
     found: click.Command = root
     for word in typed.split():
@@ -201,8 +206,6 @@ def _texts(value: Any) -> list[str]:
 
 
 def _python(option: str) -> str:
-    from journeyman.cli import spelled
-
     return spelled(option.lstrip("-")).replace("-", "_")
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from journeyman.core.alert import Alert, AlertRule, Measurement, step
 from journeyman.experiments.settings import AlertSettings, ChannelSettings
-from journeyman.serving.dashboard.alerts import resource_charts
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
+from journeyman.serving.dashboard.overview import resource_charts
 from journeyman.serving.ingest.base import Health
 from journeyman.stores.alerts import AlertStore, ResourceSample, open_alerts
 from journeyman.stores.traces.base import TraceStore

@@ -23,7 +23,6 @@ from starlette.routing import BaseRoute, Route
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
-from journeyman.serving.dashboard.alerts import AlertPages
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
 from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time
@@ -44,7 +43,7 @@ from journeyman.serving.dashboard.layout import (
     query_of,
     static,
 )
-from journeyman.serving.dashboard.overview import OverviewPage
+from journeyman.serving.dashboard.overview import AlertPages, OverviewPage
 from journeyman.serving.dashboard.releases import ReleasePages
 from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
 from journeyman.stores.base import EvaluationRecord
