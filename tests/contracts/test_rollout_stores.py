@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +17,11 @@ from journeyman.core.errors import JourneymanError, ReleaseError
 from journeyman.core.release import Stage
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutState, Slot, nothing
 from journeyman.core.rollout_plan import RolloutPlan
+from journeyman.core.trace import MIRROR, ModelCall, Trace
 from journeyman.stores import open_store
 from journeyman.stores.base import DEGRADED, DRAWN, Assignment, EvidenceRecord
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from journeyman.stores.traces import open_traces
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -378,3 +381,51 @@ def test_what_the_store_of_runs_tells_of_a_candidate_is_the_same_story(tmp_path:
         assert release is not None
         assert [move.stage for move in release.moves] == [Stage.SHADOW, Stage.CANARY, Stage.PRODUCTION]
         assert issubclass(ReleaseError, JourneymanError)
+
+
+def answer(id: str, arm: str, pair: str, unit: str, *, cost: float | None, error: str | None = None) -> Trace:
+    where = {"pair": pair, "arm": arm, "unit": unit, "rollout": "r1"}
+    call = ModelCall(
+        model="m",
+        prompt="go",
+        reply="gone",
+        started_at=NOON,
+        seconds=0.5,
+        input_tokens=7,
+        output_tokens=3,
+        cost=cost,
+        error=error,
+        raw={"mirror": where},
+    )
+    source = "gateway" if arm == "production" else MIRROR
+    return Trace(id=id, task_id=id, candidate_id=BASE, steps=(call,), agent="desk", started_at=NOON, source=source)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_answers_of_mirrored_requests_are_paired_and_what_they_cost_is_summed_as_far_as_it_is_known(
+    kind: str, tmp_path: Path
+) -> None:
+    with postgres.database() if kind == "postgres" else nullcontext(str(tmp_path / "journeyman.db")) as url:
+        with open_traces(url) as traces:
+            traces.add([answer("p1", "production", "a", "s1", cost=0.5), answer("c1", "canary", "a", "s1", cost=0.25)])
+            # The second request of a session, one whose production answer is not there, and one that cost nobody knows what.
+            traces.add([answer("p2", "production", "b", "s1", cost=0.5), answer("c2", "canary", "b", "s1", cost=0.25)])
+            traces.add([answer("c3", "canary", "c", "s2", cost=1.0)])
+            traces.add([answer("p4", "production", "d", "s3", cost=None), answer("c4", "canary", "d", "s3", cost=None)])
+            traces.add(
+                [answer("p5", "production", "e", "s4", cost=0.5), answer("c5", "canary", "e", "s4", cost=None, error="500")]
+            )
+        with open_rollouts(url) as rollouts:
+            pairs = rollouts.mirrored_pairs("r1")
+            found = rollouts.mirrored("r1")
+            assert rollouts.mirrored_of("r1", {"a", "c", "x"}) == {"a", "c"}
+            assert rollouts.mirrored_pairs("r2") == []
+            assert rollouts.mirrored("r2").pairs == 0
+    assert [(each.pair, each.unit, each.production.trace_id, each.candidate.trace_id) for each in pairs] == [
+        ("a", "s1", "p1", "c1"),
+        ("b", "s1", "p2", "c2"),
+        ("d", "s3", "p4", "c4"),
+        ("e", "s4", "p5", "c5"),
+    ]
+    assert [each.candidate.failed for each in pairs] == [False, False, False, True]
+    assert (found.pairs, found.spent, found.unpriced) == (3, 1.5, 1)

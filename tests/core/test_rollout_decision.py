@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from journeyman.core.rollout import EventKind
 from journeyman.core.rollout_decision import (
     ArmEvidence,
+    Mirrored,
     Observed,
+    ObservedShadow,
     RatioFound,
     decide,
     decide_arms,
     decide_holdback,
+    decide_shadow,
     decisive_differences,
 )
 from journeyman.core.rollout_plan import Metric, RolloutPlan
@@ -252,3 +255,42 @@ def test_what_holds_one_holds_all_and_a_step_is_gone_up_together() -> None:
     assert decide_arms(PLAN, {"canary-1": ready, "canary-2": ready}).event is EventKind.RAMP
     doubtful = seen(metrics={"success": found(-0.4, 0.1)}, **over)
     assert decide_arms(PLAN, {"canary-1": ready, "canary-2": doubtful}).event is None
+
+
+# Before anybody is served: requests that are mirrored.
+
+MIRRORING = RolloutPlan(shadow_share=0.1, shadow_pairs=50, shadow_budget=1.0)
+
+
+def shadow(*, pairs: int = 10, spent: float = 0.1, unpriced: int = 0, **more: Any) -> ObservedShadow:
+    mirrored = Mirrored(pairs=pairs, spent=spent, unpriced=unpriced)
+    return ObservedShadow(mirrored=mirrored, **{"failed": 0, "brake": False, **more})
+
+
+@pytest.mark.parametrize(
+    ("known", "event", "said"),
+    [
+        (shadow(), None, "10 of 50 mirrored sessions"),
+        (shadow(pairs=50), EventKind.RAMP, "the first step, after 50 of 50 mirrored sessions showed no harm"),
+        # Harm comes before enough, and before what is spent.
+        (shadow(pairs=50, brake=True, failed=30), EventKind.ROLLBACK, "the brake"),
+        (shadow(pairs=50, spent=2.0, worse="it is worse"), EventKind.ROLLBACK, "it is worse"),
+        # Enough pairs are enough, whatever they cost; too few of them are a person's to judge.
+        (shadow(pairs=50, spent=2.0), EventKind.RAMP, "the first step"),
+        (shadow(pairs=49, spent=1.0), EventKind.HOLD, "the budget of $1 is spent"),
+        (shadow(pairs=49, unpriced=1), EventKind.HOLD, "cost is not known, so no budget can be kept"),
+        (shadow(days=28.0), EventKind.HOLD, "28 days are over"),
+    ],
+)
+def test_a_candidate_whose_answers_nobody_is_given_ramps_holds_or_ends(
+    known: ObservedShadow, event: EventKind | None, said: str
+) -> None:
+    verdict = decide_shadow(MIRRORING, known)
+    assert verdict.event is event
+    assert said in verdict.reason
+    assert verdict.share == (MIRRORING.steps[0] if event is EventKind.RAMP else verdict.share)
+
+
+def test_mirroring_goes_on_without_prices_only_where_the_plan_says_so() -> None:
+    plan = replace(MIRRORING, shadow_unpriced="go_on")
+    assert decide_shadow(plan, shadow(unpriced=9)).event is None
