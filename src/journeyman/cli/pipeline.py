@@ -16,10 +16,9 @@ from journeyman.cli.pipeline_file import read, tables_of
 from journeyman.cli.shared import emit, json_option, project_folder
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.runner import PipelineFolder, RunOptions
-from journeyman.experiments.pipeline.stages import Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord
+from journeyman.experiments.pipeline.stages import FOLDER, Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord, runs_in
 
 FILE = "pipeline.toml"
-FOLDER = "pipelines"
 
 
 @click.group(
@@ -149,11 +148,11 @@ def run(file: Path, as_json: bool, *, debug: bool, profile: bool, **given: Any) 
             say(f"interrupted; go on with: journeyman pipeline run {file}")
             raise
     if not as_json:
-        _show_run(folder, done)
+        _show_run(done)
     if done.reason:
         say(f"stopped: {done.reason}", f"go on with: journeyman pipeline run {file}")
-    emit({**done.json(), "results": _results(folder, done)}, as_json=as_json)
-    return done.exit_code
+    emit({**done.json(), "results": _results(done)}, as_json=as_json)
+    return done.exit_code or 0
 
 
 @command.command("show")
@@ -166,12 +165,12 @@ def show(run_id: str, as_json: bool) -> None:
     Example:
       journeyman pipeline show
     """
-    folder, found = _found(run_id)
+    found = _found(run_id)
     if not as_json:
-        _show_run(folder, found)
+        _show_run(found)
         if found.reason:
             write(f"stopped: {found.reason}")
-    emit({**found.json(), "results": _results(folder, found)}, as_json=as_json)
+    emit({**found.json(), "results": _results(found)}, as_json=as_json)
 
 
 @command.command("diff")
@@ -185,8 +184,8 @@ def diff(first: str, second: str, as_json: bool) -> int:
     Example:
       journeyman pipeline diff 20261124-15 20261124-16
     """
-    (folder, before), (other, after) = _found(first), _found(second)
-    differences = dict(_differences((folder, before), (other, after)))
+    before, after = _found(first), _found(second)
+    differences = dict(_differences(before, after))
     if not as_json:
         for stage, lines in differences.items():
             write(*(f"{stage}: {line}" for line in lines))
@@ -238,41 +237,36 @@ def _begun_run(kind: str, began: str) -> str | None:
     return min(found, key=lambda each: each.started_at).id if found else None
 
 
-def _found(run_id: str) -> tuple[PipelineFolder, PipelineRun]:
+def _found(run_id: str) -> PipelineRun:
     """A run of any pipeline of the project: the newest, or the one that is named."""
     home = project_folder() / FOLDER
-    paths = sorted(home.glob("*/runs/*.json"), key=lambda path: path.name)
-    matches = [path for path in paths if path.stem.startswith(run_id)]
+    matches = [run for run in runs_in(home) if run.id.startswith(run_id)]
     if not matches:
         what = f"no run of a pipeline begins with {run_id}" if run_id else "no pipeline was run"
         raise InputError(f"{what} in {home}; `journeyman pipeline run` runs one")
     if run_id and len(matches) > 1:
-        raise InputError(f"{run_id} begins several runs: {', '.join(path.stem for path in matches[-3:])}; say more of it")
-    found = PipelineRun.read(matches[-1])
-    return PipelineFolder(home, Pipeline(name=found.pipeline, stages=()), find_run=_begun_run), found
+        raise InputError(f"{run_id} begins several runs: {', '.join(run.id for run in matches[:3])}; say more of it")
+    return matches[0]
 
 
-def _records(folder: PipelineFolder, run: PipelineRun) -> dict[str, StageRecord]:
-    kept = {name: folder.record(name, key) for name, (_, key) in run.stages.items() if key}
-    return {name: record for name, record in kept.items() if record is not None}
+def _records(run: PipelineRun) -> dict[str, StageRecord]:
+    return run.records(project_folder() / FOLDER)
 
 
-def _results(folder: PipelineFolder, run: PipelineRun) -> dict[str, Any]:
+def _results(run: PipelineRun) -> dict[str, Any]:
     return {
         name: {"command": " ".join(record.command), "result": record.result, "outputs": record.outputs}
-        for name, record in _records(folder, run).items()
+        for name, record in _records(run).items()
     }
 
 
-def _differences(
-    first: tuple[PipelineFolder, PipelineRun], second: tuple[PipelineFolder, PipelineRun]
-) -> Iterator[tuple[str, list[str]]]:
-    before, after = _records(*first), _records(*second)
-    for name in dict.fromkeys([*first[1].stages, *second[1].stages]):
+def _differences(first: PipelineRun, second: PipelineRun) -> Iterator[tuple[str, list[str]]]:
+    before, after = _records(first), _records(second)
+    for name in dict.fromkeys([*first.stages, *second.stages]):
         one, other = before.get(name), after.get(name)
         if one is None or other is None:
             if one is not other:
-                yield name, [f"only in {first[1].id if one else second[1].id}"]
+                yield name, [f"only in {first.id if one else second.id}"]
             continue
         lines = [
             f"{part}: {_short(one.parts.get(part))} → {_short(other.parts.get(part))}"
@@ -366,8 +360,8 @@ def _span(plan: StagePlan, what: Any) -> str:
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
-def _show_run(folder: PipelineFolder, run: PipelineRun) -> None:
-    records = _records(folder, run)
+def _show_run(run: PipelineRun) -> None:
+    records = _records(run)
     columns = [*named_columns("stage", "time", "CPU", "memory", "cost"), *named_columns("what became of it")]
     rows = []
     for name, (found, _) in run.stages.items():
@@ -378,7 +372,7 @@ def _show_run(folder: PipelineFolder, run: PipelineRun) -> None:
             cost = "unknown" if record.cost is None else f"${record.cost:.4f}"
             told = (duration(record.seconds), duration(record.cpu_seconds), memory, cost)
         rows.append((name, *told, f"{found}{f': {record.reason}' if record and record.reason else ''}"))
-    write(f"run {run.id} of {run.pipeline}: {duration(run.seconds)}, {number(run.cpu_seconds, '.1f')} s of CPU")
+    write(f"run {run.id} of {run.pipeline}, {run.state}: {duration(run.seconds)}, {number(run.cpu_seconds, '.1f')} s of CPU")
     table(columns, rows)
 
 

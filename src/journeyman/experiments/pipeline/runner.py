@@ -44,7 +44,7 @@ from journeyman.experiments.pipeline.stages import (
 )
 from journeyman.io.atomic import write_json
 from journeyman.io.files import locked, sha256
-from journeyman.io.processes import die_with_parent, session_cpu_seconds, start_time
+from journeyman.io.processes import die_with_parent, session_cpu_seconds, start_time, this_process
 
 _POLL = 0.1
 _GRACE = 60.0
@@ -118,7 +118,7 @@ class PipelineFolder:
         parts = parts_of(stage, results)
         key = digest_of(parts)
         command = (*stage.command, *self._filled(stage, results, key))
-        record = self.record(stage.name, key)
+        record = StageRecord.of(self.folder, stage.name, key)
         plan = StagePlan(stage=stage, key=key, command=command, parts=parts, record=record, why="", earlier=earlier)
         return replace(plan, why="asked for" if stage.name in self._forced(options) else self._why(plan, options))
 
@@ -168,14 +168,6 @@ class PipelineFolder:
 
     # Where it is kept.
 
-    def runs(self) -> list[PipelineRun]:
-        """The oldest first."""
-        return [PipelineRun.read(path) for path in sorted((self.folder / "runs").glob("*.json"))]
-
-    def record(self, stage: str, key: str) -> StageRecord | None:
-        path = self.folder / f"{stage}-{key[:12]}.json"
-        return StageRecord.read(path) if path.is_file() else None
-
     def place(self, plan: StagePlan) -> Path:
         return self.folder / f"{plan.stage.name}-{(plan.key or '')[:12]}"
 
@@ -216,28 +208,38 @@ class _Execution:
 
     def carried_out(self) -> PipelineRun:
         began = wiring.now()
-        run = PipelineRun(
-            id=f"{began:%Y%m%d-%H%M%S-%f}", pipeline=self._folder.pipeline.name, began=began.isoformat(), stages={}
+        self._run = PipelineRun(
+            id=f"{began:%Y%m%d-%H%M%S-%f}",
+            pipeline=self._folder.pipeline.name,
+            began=began.isoformat(),
+            stages={},
+            process=this_process(),
         )
         try:
             reason, code = self._stages()
-            run = replace(run, reason=reason, exit_code=code)
         except KeyboardInterrupt:
-            run = replace(run, reason="it was interrupted", exit_code=130)
+            self._note(reason="it was interrupted", exit_code=130)
             raise
         except InputError as error:
-            run = replace(run, reason=str(error), exit_code=2)
+            self._note(reason=str(error), exit_code=2)
             raise
-        finally:
-            run = replace(
-                run,
-                stages={name: self._found.get(name, ("not reached", "")) for name in self._names},
-                seconds=round(time.monotonic() - self._started, 2),
-                cpu_seconds=round(self._cpu, 2),
-                cost=self._cost,
-            )
-            self._folder.keep_run(run)
-        return run
+        except BaseException as error:
+            self._note(reason=f"{type(error).__name__}: {error}", exit_code=1)
+            raise
+        return self._note(reason=reason, exit_code=code)
+
+    def _note(self, **more: Any) -> PipelineRun:
+        """Keep how far it is: it may be looked at, or killed."""
+        self._run = replace(
+            self._run,
+            stages={name: self._found.get(name, ("not reached", "")) for name in self._names},
+            seconds=round(time.monotonic() - self._started, 2),
+            cpu_seconds=round(self._cpu, 2),
+            cost=self._cost,
+            **more,
+        )
+        self._folder.keep_run(self._run)
+        return self._run
 
     def _stages(self) -> tuple[str, int]:
         """Why it ended before its end, and the exit code of that."""
@@ -264,6 +266,8 @@ class _Execution:
             return "left out", None
         if plan.key is None:
             raise InputError(f"the stage {stage.name} {plan.why}, which was left out")
+        self._found[stage.name] = ("running", plan.key)
+        self._note()
         self._watcher.began(plan)
         return self._decided(plan) if stage.is_gate else self._commanded(plan)
 

@@ -15,8 +15,10 @@ from typing import Any, Literal
 
 from journeyman.core.errors import InputError
 from journeyman.io.files import read_object, sha256
-from journeyman.io.processes import start_time
+from journeyman.io.processes import is_gone, start_time
 
+FOLDER = "pipelines"
+"""In the folder of a project: a folder for each pipeline."""
 OUT = "out"
 _REFERENCE = re.compile(r"\{([a-z][a-z0-9_]*)((?:\.[A-Za-z0-9_-]+)*)\}")
 _SERVING = ("releases", "deploy", "monitor", "serve")
@@ -26,7 +28,7 @@ _GROWING = ("log", "folder", "store")
 _WEIGHTS = ("*.safetensors", "*.gguf")
 
 State = Literal["running", "done", "refused", "failed", "stopped"]
-Found = Literal["cached", "done", "refused", "failed", "stopped", "not reached", "left out"]
+Found = Literal["running", "cached", "done", "refused", "failed", "stopped", "not reached", "left out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,12 @@ class StageRecord:
         told = {name: value for name, value in read_object(path).items() if name in known}
         return cls(**{**told, "command": tuple(told["command"])})
 
+    @classmethod
+    def of(cls, folder: Path, stage: str, key: str) -> "StageRecord | None":
+        """That of a stage with a key, in the folder of its pipeline."""
+        path = folder / f"{stage}-{key[:12]}.json"
+        return cls.read(path) if path.is_file() else None
+
     @property
     def is_running(self) -> bool:
         """Whether its process is still at work."""
@@ -190,7 +198,17 @@ class PipelineRun:
     cost: float | None = None
     reason: str = ""
     """Why it did not come to its end; empty where it did."""
-    exit_code: int = 0
+    exit_code: int | None = None
+    """`None` until it has ended."""
+    process: Mapping[str, Any] = field(default_factory=dict)
+    """Which process carries it out, as `io.processes.this_process` says."""
+
+    @property
+    def state(self) -> Literal["running", "finished", "stopped"]:
+        """What was killed has stopped, too."""
+        if self.exit_code is None:
+            return "stopped" if is_gone(self.process) else "running"
+        return "stopped" if self.exit_code else "finished"
 
     @classmethod
     def read(cls, path: Path) -> "PipelineRun":
@@ -200,11 +218,21 @@ class PipelineRun:
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def records(self, home: Path) -> dict[str, StageRecord]:
+        """What its stages were asked and made, of those that were begun."""
+        found = {name: StageRecord.of(home / self.pipeline, name, key) for name, (_, key) in self.stages.items() if key}
+        return {name: record for name, record in found.items() if record is not None}
+
+
+def runs_in(home: Path) -> list[PipelineRun]:
+    """All runs of all pipelines of a project, the newest first."""
+    return [PipelineRun.read(path) for path in sorted(home.glob("*/runs/*.json"), key=lambda path: path.name, reverse=True)]
+
 
 def parts_of(stage: PipelineStage, made: Mapping[str, StageRecord]) -> dict[str, str]:
     """What a stage's key is made of. Its own folder is not: that is named by the key."""
     filled = [fill(text, stage, made, f"{{{OUT}}}") for text in stage.arguments]
-    parts = {"command": " ".join([*stage.command, *filled]) or "gate", "code": codedigest_of(serving=_serves(stage))}
+    parts = {"command": " ".join([*stage.command, *filled]) or "gate", "code": code_digest(serving=_serves(stage))}
     for name, record in made.items():
         # Not where it lies nor how long it took: what comes out the same again costs nothing further on.
         parts[f"stage {name}"] = digest_of(
@@ -248,7 +276,7 @@ def difference(now: Mapping[str, str], before: Mapping[str, str]) -> str:
 
 
 @cache
-def codedigest_of(*, serving: bool) -> str:
+def code_digest(*, serving: bool) -> str:
     """Of the version and the source that a command runs: what lies below the commands, what serves only where it does, and not
     what is read here."""
     root = Path(__file__).parents[2]

@@ -411,6 +411,7 @@ def _project_pages(
     yield page("/", OverviewPage(project, lists.store, frame, lambda query: lists.counted(query).value).overview)
     yield page("/runs", learned.runs)
     yield page("/runs/compare", learned.compare)
+    yield page("/pipelines", learned.pipelines)
     yield page("/runs/{name:path}", learned.run)
     yield page("/learn", learned.learn)
     yield page("/evaluations", learned.evaluations)

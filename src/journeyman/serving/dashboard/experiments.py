@@ -19,7 +19,8 @@ from journeyman.core.errors import InputError, JourneymanError, PlaybookError
 from journeyman.core.evaluation import Pair
 from journeyman.core.format import value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
-from journeyman.experiments.settings import AlertSettings
+from journeyman.experiments.pipeline import stages
+from journeyman.experiments.settings import FOLDER, AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
@@ -91,6 +92,11 @@ class ProjectStores:
         """Whether a run's tasks were those of a file."""
         run = self.registry.run(run_id).run
         return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
+
+    @property
+    def pipelines(self) -> Path:
+        """Where runs of pipelines are kept."""
+        return self._folder / FOLDER / stages.FOLDER
 
     @cached_property
     def registry(self) -> Registry:
@@ -207,7 +213,8 @@ class ExperimentPages:
         """What ran, what came out, what it took."""
         found = self._stores.registry.runs(kind=fields.get("kind") or None, limit=MOST_ROWS)
         rows = self._run_rows(found)
-        return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""))
+        pipelines = len(stages.runs_in(self._stores.pipelines))
+        return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""), pipelines=pipelines)
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
         latest: dict[str, EvaluationRecord] = {}
@@ -304,6 +311,20 @@ class ExperimentPages:
             case _:
                 raise InputError("what: one of approve, reject, lock, unlock, retire")
         return RedirectResponse(local(fields.get("back", "/learn")), status_code=HTTPStatus.SEE_OTHER)
+
+    def pipelines(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """How far pipelines are: the newest run, or the one that is asked for, stage by stage, and those before it."""
+        home = self._stores.pipelines
+        found = stages.runs_in(home)[:MOST_ROWS]
+        wanted = fields.get("run")
+        run = next((each for each in found if wanted in (None, "", each.id)), None)
+        if run is None and wanted:
+            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such run of a pipeline here.")
+        records = run.records(home) if run else {}
+        anew = "/pipelines" if run and run.state == "running" else ""
+        return self._frame.page(
+            "pipelines.html", title="Pipelines", here="Runs", run=run, records=records, others=found, anew=anew
+        )
 
     # Evaluations.
 
