@@ -40,6 +40,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "task_completion": "journeyman.rewards.static:TaskCompletionReward",
         "efficiency": "journeyman.rewards.static:EfficiencyReward",
         "format_compliance": "journeyman.rewards.static:FormatComplianceReward",
+        "survival": "journeyman.rewards.survival:SurvivalReward",
         "learned": "journeyman.rewards.learned:LearnedReward",
         "development": "journeyman.rewards.development:DevelopmentReward",
     },

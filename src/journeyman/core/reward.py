@@ -33,7 +33,7 @@ _NAMES: dict[Source, frozenset[str]] = {
     Source.HEURISTIC: frozenset(
         {
             "code_execution", "syntax_validation", "tool_success", "task_completion", "efficiency", "format_compliance",
-            "development", "learned", "reading",
+            "development", "learned", "reading", "survival",
         }
     ),
 }  # fmt: skip
