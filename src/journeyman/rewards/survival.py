@@ -10,8 +10,8 @@ from typing import Any
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ToolCall, Trace
+from journeyman.io import git
 from journeyman.rewards.base import RewardResult, soft, unknown, version
-from journeyman.tracing.sources import git
 
 _PATH = ("file_path", "filePath", "path", "filename")
 _OLD = ("old_string", "oldString", "old_str")

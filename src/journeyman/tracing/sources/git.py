@@ -6,6 +6,7 @@ from pathlib import Path
 
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError
+from journeyman.io import git
 from journeyman.tracing import fields
 from journeyman.tracing.importers.source import Problem
 from journeyman.tracing.sources.base import Bookmark, Item, SourceFinding, State
@@ -85,17 +86,17 @@ class GitHistory:
         )
 
     def _has(self, commit: str) -> bool:
-        return run(self._path, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
+        return git.run(self._path, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
 
     def _lines(self, *arguments: str) -> list[str]:
-        done = run(self._path, *arguments)
+        done = git.run(self._path, *arguments)
         if done.returncode:
             raise InputError(f"{self._path}: {done.stderr.decode(errors='replace').strip() or 'git could not read it'}")
         return done.stdout.decode(errors="replace").splitlines()
 
     def _records(self, arguments: Iterable[str]) -> Iterator[str]:
         """What `git log` says of each commit, piece by piece."""
-        with subprocess.Popen(command(self._path, arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(git.command(self._path, arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             assert process.stdout is not None
             rest = b""
             while data := process.stdout.read(1 << 20):
@@ -105,20 +106,3 @@ class GitHistory:
                 yield rest.decode(errors="replace")
         if process.returncode:
             raise InputError(f"{self._path}: git log ended with {process.returncode}")
-
-
-def command(repository: Path, arguments: Iterable[str]) -> list[str]:
-    """What asks `git` about a repository. What its own settings name as programs is not run."""
-    quiet = ("-c", "core.fsmonitor=false", "-c", "log.showSignature=false", "-c", "core.pager=cat")
-    return ["git", "--no-pager", "--no-optional-locks", *quiet, "-C", str(repository), *arguments]
-
-
-def run(repository: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    """
-    Raises:
-        InputError: `git` is not installed.
-    """
-    try:
-        return subprocess.run(command(repository, arguments), capture_output=True, check=False)
-    except FileNotFoundError:
-        raise InputError("git is not installed, which reads the history") from None
