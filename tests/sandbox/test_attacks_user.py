@@ -16,6 +16,7 @@ def test_every_attack_is_stopped_for_an_ordinary_user_too(name: str) -> None:
         done = user.run(["-m", "journeyman", "sandbox", "check", "--sandbox", name, "--json"])
     if done.returncode == 2:
         pytest.skip(done.stderr)
+    assert done.stdout, (done.returncode, done.stderr[-3000:])
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["not_stopped"] == []
     assert told["stopped"] == told["total"] >= 40

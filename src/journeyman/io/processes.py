@@ -59,13 +59,20 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def running() -> list[int]:
+    """The numbers of all processes of this system that can be seen; any of them may be gone when it is looked at."""
+    with suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return []
+
+
 def session_cpu_seconds(session: int) -> float | None:
     """What the processes of a session have used, with those of their children that they have seen end; `None` where the system
     does not say."""
     ticks, found = 0, False
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for pid in running():
         with suppress(OSError, IndexError, ValueError):
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == session:
                 found = True
                 ticks += sum(int(field) for field in fields[11:15])

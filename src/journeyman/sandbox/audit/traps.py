@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from journeyman.io.processes import running
 from journeyman.sandbox.base import KIB, MIB, Limits, RunOutcome
 from journeyman.sandbox.inside import files as inside_files
 
@@ -436,11 +437,11 @@ def survivors(**bait: Any) -> Iterator[Trap]:
 def named(name: str) -> list[int]:
     """Every process of that name that still runs."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for pid in running():
         with suppress(OSError):
-            head, _, rest = path.read_text().rpartition(")")
+            head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
             if head.partition("(")[2] == name and rest.split()[0] not in "ZX":
-                found.append(int(path.parent.name))
+                found.append(pid)
     return found
 
 
