@@ -62,7 +62,7 @@ def die_with_parent() -> None:
 def running() -> list[int]:
     """The numbers of all processes of this system that can be seen; any of them may be gone when it is looked at."""
     with suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
     return []
 
 
