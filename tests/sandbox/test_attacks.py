@@ -17,7 +17,7 @@ from journeyman.sandbox.audit.attacks import ATTACKS
 from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, named, own_word, readable
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
-pytestmark = pytest.mark.attacks
+pytestmark = [pytest.mark.attacks, pytest.mark.usefixtures("only_audit")]
 
 QUICK = [
     attack for attack in ATTACKS if attack.name in {"TCP", "home folder", "signals", "capabilities", "one big file", "daemon"}

@@ -8,6 +8,7 @@ from tests.support.stranger import stranger
 
 
 @pytest.mark.attacks
+@pytest.mark.usefixtures("only_audit")
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 def test_every_attack_is_stopped_for_an_ordinary_user_too(name: str) -> None:
     with stranger() as user:
