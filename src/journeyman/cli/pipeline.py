@@ -13,7 +13,7 @@ import click
 from journeyman.cli.console import Screen, duration, named_columns, number, say, table, write
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.pipeline_file import read, tables_of
-from journeyman.cli.shared import emit, json_option, project_folder
+from journeyman.cli.shared import emit, json_option, project_folder, together
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.runner import PipelineFolder, RunOptions
 from journeyman.experiments.pipeline.stages import FOLDER, Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord, runs_in
@@ -38,14 +38,16 @@ def command() -> None:
     """
 
 
-file_argument = click.argument("file", metavar="[FILE]", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
-set_option = click.option(
-    "--set", "sets", multiple=True, metavar="STAGE.KEY=VALUE", help="Another value than the file's; may be repeated."
+_stages_meant = together(
+    click.argument("file", metavar="[FILE]", default=FILE, type=click.Path(dir_okay=False, path_type=Path)),
+    click.option(
+        "--set", "sets", multiple=True, metavar="STAGE.KEY=VALUE", help="Another value than the file's; may be repeated."
+    ),
+    click.option("--quick", is_flag=True, help="A short run of every stage that can be short."),
+    click.option("--from", "begin", metavar="STAGE", default="", help="Carry out anew from this stage on."),
+    click.option("--only", metavar="STAGE", default="", help="This stage alone, over what is there."),
+    click.option("--trust", is_flag=True, help="Take files that were changed since they were made as they are."),
 )
-quick_option = click.option("--quick", is_flag=True, help="A short run of every stage that can be short.")
-from_option = click.option("--from", "begin", metavar="STAGE", default="", help="Carry out anew from this stage on.")
-only_option = click.option("--only", metavar="STAGE", default="", help="This stage alone, over what is there.")
-trust_option = click.option("--trust", is_flag=True, help="Take files that were changed since they were made as they are.")
 
 
 @command.command("init")
@@ -89,12 +91,7 @@ def import_(file: Path, as_json: bool) -> None:
 
 
 @command.command("plan")
-@file_argument
-@set_option
-@quick_option
-@from_option
-@only_option
-@trust_option
+@_stages_meant
 @json_option
 def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **given: Any) -> None:
     """Say what is there already, what would be carried out and why, and what that will take.
@@ -114,12 +111,7 @@ def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **giv
 
 
 @command.command("run")
-@file_argument
-@set_option
-@quick_option
-@from_option
-@only_option
-@trust_option
+@_stages_meant
 @click.option("--resume/--no-resume", default=True, show_default=True, help="Go on within a stage that was broken off.")
 @click.option("--profile", is_flag=True, help="Draw where each stage spends its time, as flame graphs (extra profile).")
 @click.option("--debug", is_flag=True, envvar="DEBUG", help="Show what each stage is told, and what it says.")

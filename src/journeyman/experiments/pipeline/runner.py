@@ -40,11 +40,12 @@ from journeyman.experiments.pipeline.stages import (
     files_of,
     fill,
     parts_of,
+    place_of,
     verdict_of,
 )
 from journeyman.io.atomic import write_json
 from journeyman.io.files import locked, sha256
-from journeyman.io.processes import die_with_parent, session_cpu_seconds, start_time, this_process
+from journeyman.io.processes import die_with_parent, session_cpu_seconds, this_process
 
 _POLL = 0.1
 _GRACE = 60.0
@@ -169,7 +170,7 @@ class PipelineFolder:
     # Where it is kept.
 
     def place(self, plan: StagePlan) -> Path:
-        return self.folder / f"{plan.stage.name}-{(plan.key or '')[:12]}"
+        return place_of(self.folder, plan.stage.name, plan.key or "")
 
     def keep(self, plan: StagePlan, *, state: State, **more: Any) -> StageRecord:
         more.setdefault("began", wiring.now().isoformat())
@@ -191,7 +192,7 @@ class PipelineFolder:
         write_json(self.folder / "runs" / f"{run.id}.json", run.json())
 
     def _filled(self, stage: PipelineStage, made: Mapping[str, StageRecord], key: str) -> list[str]:
-        place = str(self.folder / f"{stage.name}-{key[:12]}")
+        place = str(place_of(self.folder, stage.name, key))
         return [fill(text, stage, made, place) for text in stage.arguments]
 
 
@@ -298,7 +299,7 @@ class _Execution:
             command = (*command, "--max-cost", f"{left.cost:g}")
         process = StageProcess(command, self._folder.place(plan), settings=plan.stage.settings, profiled=self._options.profiled)
         began = before.began if before and run_id else process.began
-        keep(plan, state="running", began=began, process=process.told)
+        keep(plan, state="running", began=began)
         code, reason = process.wait(left, lambda seconds: self._watcher.running(plan, seconds))
         told: dict[str, Any] = {"began": began, "exit_code": code, **process.spent(before if run_id else None)}
         if reason:
@@ -340,7 +341,6 @@ class StageProcess:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        self.told = {"pid": self._process.pid, "began": start_time(self._process.pid)}
         self._usage: Any = None
 
     def wait(self, left: Budget, running: Callable[[float], None]) -> tuple[int, str]:

@@ -110,8 +110,6 @@ class StageRecord:
     """What the key is made of, by name: digests and texts."""
     state: State
     began: str
-    process: Mapping[str, Any] = field(default_factory=dict)
-    """The number and start time of the process that carries it out."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_memory: int | None = None
@@ -134,14 +132,8 @@ class StageRecord:
     @classmethod
     def of(cls, folder: Path, stage: str, key: str) -> "StageRecord | None":
         """That of a stage with a key, in the folder of its pipeline."""
-        path = folder / f"{stage}-{key[:12]}.json"
+        path = place_of(folder, stage, key).with_suffix(".json")
         return cls.read(path) if path.is_file() else None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process is still at work."""
-        began = self.process.get("began")
-        return self.state == "running" and began is not None and start_time(self.process.get("pid", 0)) == began
 
     def changed(self) -> str:
         """The first file that is no longer as it was made; empty where all are."""
@@ -224,9 +216,19 @@ class PipelineRun:
         return {name: record for name, record in found.items() if record is not None}
 
 
+def place_of(folder: Path, stage: str, key: str) -> Path:
+    """The own folder of a stage with a key, in that of its pipeline; its record and its log lie beside it."""
+    return folder / f"{stage}-{key[:12]}"
+
+
+def run_files(home: Path) -> list[Path]:
+    """Where all runs of all pipelines of a project are kept, the newest first."""
+    return sorted(home.glob("*/runs/*.json"), key=lambda path: path.name, reverse=True)
+
+
 def runs_in(home: Path) -> list[PipelineRun]:
     """All runs of all pipelines of a project, the newest first."""
-    return [PipelineRun.read(path) for path in sorted(home.glob("*/runs/*.json"), key=lambda path: path.name, reverse=True)]
+    return [PipelineRun.read(path) for path in run_files(home)]
 
 
 def parts_of(stage: PipelineStage, made: Mapping[str, StageRecord]) -> dict[str, str]:
@@ -264,15 +266,14 @@ def digest_of(parts: Mapping[str, str]) -> str:
 
 def difference(now: Mapping[str, str], before: Mapping[str, str]) -> str:
     """What makes the key another one than it was, in words."""
-    words = {"code": "Journeyman's own source"}
     changed = [name for name in (*now, *(before.keys() - now.keys())) if now.get(name) != before.get(name)]
-    if changed == ["command"] or changed[:1] == ["command"]:
+    if changed[:1] == ["command"]:
         old, new = before.get("command", "").split(), now.get("command", "").split()
         gone = [word for word in old if word not in new]
         fresh = [word for word in new if word not in old]
         return f"other settings: {' '.join(gone) or 'nothing'} → {' '.join(fresh) or 'nothing'}"
-    said = words.get(changed[0], changed[0]) if changed else "something"
-    return f"{said} changed"
+    said = changed[0] if changed else "something"
+    return "Journeyman's own source changed" if said == "code" else f"{said} changed"
 
 
 @cache

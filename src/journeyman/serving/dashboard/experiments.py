@@ -213,7 +213,7 @@ class ExperimentPages:
         """What ran, what came out, what it took."""
         found = self._stores.registry.runs(kind=fields.get("kind") or None, limit=MOST_ROWS)
         rows = self._run_rows(found)
-        pipelines = len(stages.runs_in(self._stores.pipelines))
+        pipelines = len(stages.run_files(self._stores.pipelines))
         return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""), pipelines=pipelines)
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
