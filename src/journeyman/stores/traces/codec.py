@@ -344,16 +344,10 @@ def served(trace: Trace) -> list[Row]:
     """The calls that were made while a rollout had their session on an arm."""
     return [
         {
-            "rollout_id": str(where.get("rollout")),
-            "unit": str(where.get("unit")),
+            **_compared(trace, call, where),
             "call_id": call.id,
-            "trace_id": trace.id,
             # Production's answer to a request that its arm did not answer is the arm's failure.
             "failed": call.error is not None or bool(where.get("fell_back")),
-            "seconds": call.seconds,
-            "cost": call.cost,
-            "tokens": total((call.input_tokens, call.output_tokens)),
-            "at": utc(call.started_at or trace.started_at),
         }
         for call in trace.calls
         if call.id
@@ -364,19 +358,24 @@ def served(trace: Trace) -> list[Row]:
 def mirrored(trace: Trace) -> list[Row]:
     """The calls that were made of a request that was mirrored: production's, or a candidate's."""
     return [
-        {
-            **{name: str(where.get(name)) for name in ("pair", "arm", "unit")},
-            "rollout_id": str(where.get("rollout")),
-            "trace_id": trace.id,
-            "failed": call.error is not None,
-            "seconds": call.seconds,
-            "cost": call.cost,
-            "tokens": total((call.input_tokens, call.output_tokens)),
-            "at": utc(call.started_at or trace.started_at),
-        }
+        {**_compared(trace, call, where), **{name: str(where.get(name)) for name in ("pair", "arm")}}
         for call in trace.calls
         if isinstance(where := call.raw.get("mirror"), Mapping)
     ]
+
+
+def _compared(trace: Trace, call: ModelCall, where: Mapping[str, Any]) -> Row:
+    """What the arms of a rollout are compared by."""
+    return {
+        "rollout_id": str(where.get("rollout")),
+        "unit": str(where.get("unit")),
+        "trace_id": trace.id,
+        "failed": call.error is not None,
+        "seconds": call.seconds,
+        "cost": call.cost,
+        "tokens": total((call.input_tokens, call.output_tokens)),
+        "at": utc(call.started_at or trace.started_at),
+    }
 
 
 def _places(told: object) -> list[Mapping[str, Any]]:
