@@ -6,6 +6,7 @@ same request did, and what people said of those. How much it may say is `calibra
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,8 @@ from journeyman.rewards.static import TaskCompletionReward, ToolSuccessReward
 from journeyman.rewards.train_learned import Fit, check_installed, fitted, moments
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
 from journeyman.stores.traces.labels import AUDIT, proposed, said, ticket, to_audit
-from journeyman.tracing.evidence import evidence_of
+from journeyman.tracing.evidence import AttemptEvidence, evidence_of
+from journeyman.tracing.fields import parsed_if_json
 
 POOL = 2000
 """Traces among which those to ask for are chosen, and by which it is told how sure is sure."""
@@ -65,6 +67,8 @@ class SeenAttempt:
     request: str | None
     did: Hashable
     """What it came to: the same for attempts that changed the same, or, where none could, answered the same."""
+    parts: frozenset[Hashable]
+    """What it wrote for whom: tool, argument and the shape of its value, of every call; of a reply that is JSON its keys."""
     counts: Floats
     words: Floats
     """The embedding; empty without one."""
@@ -84,6 +88,10 @@ class _Kin:
 
     done: Mapping[str, Counter[Hashable]]
     judged: Mapping[str, Sequence[JudgedAttempt]]
+    right: Counter[Hashable]
+    wrong: Counter[Hashable]
+    """Of each part, in how many attempts that were judged so it stands."""
+    verdicts: Mapping[str, bool]
 
     def columns(self, seen: SeenAttempt) -> list[float]:
         """What others did at the same request, and which of it was right; NaN where nobody knows. Never by its own label."""
@@ -94,7 +102,17 @@ class _Kin:
         right = [each.seen.did == seen.did for each in known if each.good]
         same_as_wrong = any(each.seen.did == seen.did for each in known if not each.good)
         share = sum(each.good for each in known) / len(known) if known else float("nan")
-        return [agrees, float(any(right)), float(bool(right) and not any(right)), float(same_as_wrong), share]
+        kin = [agrees, float(any(right)), float(bool(right) and not any(right)), float(same_as_wrong), share]
+        return kin + self._by_parts(seen)
+
+    def _by_parts(self, seen: SeenAttempt) -> list[float]:
+        """How often its parts stood in others that were right: the least, the mean, and how many stood in none."""
+        own = self.verdicts.get(seen.id)
+        counts = [(self.right[part] - (own is True), self.wrong[part] - (own is False)) for part in seen.parts]
+        shares = [(right + 0.5) / (right + wrong + 1) for right, wrong in counts]
+        if not shares:
+            return [float("nan")] * 3
+        return [min(shares), sum(shares) / len(shares), float(sum(not right for right, _ in counts))]
 
 
 def see(trace: Trace, embedder: Embedder | None) -> SeenAttempt:
@@ -103,7 +121,38 @@ def see(trace: Trace, embedder: Embedder | None) -> SeenAttempt:
     said = [reward.compute(trace).score for reward in _static()]
     more = [float("nan") if each is None else each for each in said]
     counts = np.concatenate([learned.numbers([trace])[0], np.array([*more, float(len(trace.shown))])])
-    return SeenAttempt(trace.id, signals.request_of(attempt), did, counts, learned.columns([trace], embedder)[0, len(learned.NAMES) :])
+    return SeenAttempt(
+        id=trace.id,
+        request=signals.request_of(attempt),
+        did=did,
+        parts=_parts(attempt),
+        counts=counts,
+        words=learned.columns([trace], embedder)[0, len(learned.NAMES) :],
+    )
+
+
+def _parts(attempt: AttemptEvidence) -> frozenset[Hashable]:
+    written: list[tuple[str, Any]] = [(call.tool, call.arguments) for call in attempt.calls]
+    if not written:
+        written = [("", parsed_if_json(attempt.trace.reply.strip()))]
+    return frozenset(part for tool, value in written for part in _shapes(tool, value))
+
+
+def _shapes(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Each value that an object holds by where it stands, with digits and letters alike: a date is 99.99.9999 whichever it is."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _shapes(f"{path}.{key}", inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _shapes(f"{path}[]", inner)
+    elif path:
+        text = _LETTERS.sub(lambda found: "A" if found[0].isupper() else "a", str(value)[:_LONGEST])
+        yield path, _DIGITS.sub("9", text)
+
+
+_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
+_LONGEST = 200
 
 
 @cache
@@ -136,7 +185,8 @@ def _reader(judged: Sequence[JudgedAttempt], done: Mapping[str, Counter[Hashable
     for each in judged:
         if each.seen.request is not None:
             by_request.setdefault(each.seen.request, []).append(each)
-    kin = _Kin(done, by_request)
+    parts = {kind: Counter(part for each in judged if each.good is kind for part in each.seen.parts) for kind in (True, False)}
+    kin = _Kin(done, by_request, parts[True], parts[False], {each.seen.id: each.good for each in judged})
     table = _table([each.seen for each in judged], kin)
     width = table.shape[1] - len(judged[0].seen.words)
     return _Reader(kin, fitted(table, np.array([each.good for each in judged], np.float64), None, width))
@@ -236,7 +286,7 @@ def teach(store: TraceStore, embedder: Embedder | None = None, guarantee: Guaran
         MissingExtra: scikit-learn is not installed.
     """
     history = store.labels()
-    return taught(store.traces(Query()), unanimous(history), {each.trace_id for each in proposed(history)}, embedder, guarantee)
+    return taught(store.traces(Query()), unanimous(history), proposed(history), embedder, guarantee)
 
 
 def taught(
@@ -380,7 +430,7 @@ def audit(history: Sequence[Label], labeler: AutoLabeler, share: float = AUDIT) 
     told = [id for id in drawn if id in words and id in people]
     found = labeler.shown
     return Audit(
-        said=len({label.trace_id: label for label in history if label.who == AUTO and label.good is not None}),
+        said=len(said(history).get(AUTO, {})),
         waiting=tuple(id for id in drawn if id not in people),
         answered=len(told),
         wrong=sum(words[id] is not people[id] for id in told),

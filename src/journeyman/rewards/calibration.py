@@ -6,6 +6,8 @@ Attempts at one task resemble each other, so every interval resamples whole grou
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -257,25 +259,15 @@ class Selection:
     wrong: int
 
 
-_STEP = 0.05
-_ROOM = 1.2
-"""The first share to be tried holds so many times the labelled examples that suffice where none is wrong."""
-
-
-def shares(examples: int, guarantee: Guarantee) -> list[float]:
-    """The shares to be tried, the least first. They follow from the number of examples alone, never from what is in them."""
-    fewest = guarantee.least_said()
-    first = min(1.0, _ROOM * (fewest or examples + 1) / max(1, examples))
-    return [*np.arange(first, 1.0 - 1e-9, _STEP).tolist(), 1.0]
-
-
 def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> Selection | None:
     """The largest share of cases that may be said; `None` where the examples show it of none.
 
     Learn-then-Test (Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve
     Risk Control", 2021): each share is a hypothesis that more than `risk` of what would be said is wrong, tested by its exact
-    binomial p-value, in a fixed order that ends with the first that is not refused. The chance that a share is chosen of which
-    the hypothesis is true is at most `1 - confidence`, where the examples are drawn at random from the cases that are meant.
+    binomial p-value, in a fixed order that ends with the first that is not refused: those that hold the surest examples first,
+    as many as just suffice if none of them is wrong. The order follows from the ranks alone, never from who was right. The chance
+    that a share is chosen of which the hypothesis is true is at most `1 - confidence`, where the examples are drawn at random
+    from the cases that are meant. It is the risk among what is said, and not among all.
 
     Args:
         ranks: Of each example, the share of cases without a label of which its model is as sure or surer: 0 is the surest.
@@ -283,24 +275,46 @@ def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> Sel
         right: Whether that model was right about it.
     """
     found: Selection | None = None
-    for share in shares(len(ranks), guarantee):
-        among = ranks <= share
+    ordered = np.sort(ranks)
+    for count in _counts(len(ranks), guarantee):
+        among = ranks <= ordered[count - 1]
         said, wrong = int(among.sum()), int((among & ~right).sum())
         if not guarantee.is_shown(wrong, said):
             return found
-        found = Selection(share=share, said=said, wrong=wrong)
+        found = Selection(share=float(ordered[count - 1]), said=said, wrong=wrong)
     return found
+
+
+def _counts(examples: int, guarantee: Guarantee) -> list[int]:
+    """Of how many of the surest examples it is asked: of those that admit one error more, and of some between. Where there are
+    many examples the first are a quarter of them, so that a single error among the surest does not end it."""
+    admitted = [_fewest(0, guarantee)]
+    if admitted[0] > examples:
+        return []
+    while admitted[-1] < examples:
+        admitted.append(_fewest(len(admitted), guarantee))
+    first = max((each for each in admitted if each <= examples / 4), default=admitted[0])
+    between = [low + (high - low) // 2 for low, high in pairwise(admitted)]
+    return sorted({each for each in (*admitted, *between) if first <= each < examples} | {examples})
+
+
+@lru_cache(maxsize=4096)
+def _fewest(wrong: int, guarantee: Guarantee) -> int:
+    """The fewest examples with so many wrong ones that show it."""
+    count = wrong + 1
+    while not guarantee.is_shown(wrong, count):
+        count += 1
+    return count
 
 
 def examples_needed(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> int | None:
     """About how many examples would show it of the share that takes the fewest, if as many were wrong of it as of these now;
     `None` where too many are wrong of all shares. Half an error is added to each: none among few is not none."""
     found = list[int]()
-    for share in np.arange(_STEP, 1.0 + 1e-9, _STEP):
+    for share in np.arange(0.1, 1.0 + 1e-9, 0.1):
         among = ranks <= share
         said, wrong = int(among.sum()), int((among & ~right).sum())
         needed = guarantee.least_said((wrong + 0.5) / (said + 1)) if said else None
         if needed is not None:
-            # The first share that is tried has some room: see `shares`.
-            found.append(math.ceil(needed * _ROOM / share))
+            found.append(math.ceil(needed / share))
     return min(found, default=None)

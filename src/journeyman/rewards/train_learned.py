@@ -111,7 +111,7 @@ def fitted(table: Floats, labels: Floats, groups: Sequence[str] | None, width: i
 def _regression(strength: float) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=strength, max_iter=2000)
+    return LogisticRegression(C=strength, max_iter=2000, solver="newton-cholesky")
 
 
 def _held_out(normal: Floats, labels: Floats, folds: "_Folds", strength: float) -> Floats:

@@ -242,13 +242,14 @@ def _solved(data: _Data, strength: float) -> _Solved:
 
 
 def _intervals(data: _Data, strength: float, total: float) -> dict[str, tuple[float, float]]:
-    """By the bootstrap over tasks; where one draw has one label only, it tells nothing and is drawn again."""
+    """By the bootstrap over tasks."""
     rng, codes = np.random.default_rng(0), np.unique(data.groups)
     places = {code: np.flatnonzero(data.groups == code) for code in codes.tolist()}
     found = list[Floats]()
-    for _ in range(2 * _REFITS):
+    for _ in range(_REFITS):
         part = data.take(np.concatenate([places[code] for code in rng.choice(codes, len(codes)).tolist()]))
-        if len(found) < _REFITS and len(np.unique(part.labels)) > 1:
+        # A draw in which all labels are the same tells nothing.
+        if len(np.unique(part.labels)) > 1:
             found.append(_solved(part, strength).weights * total)
     low, high = np.quantile(np.array(found), [0.025, 0.975], axis=0).round(6).tolist()
     return dict(zip(data.names, zip(low, high, strict=True), strict=True))
