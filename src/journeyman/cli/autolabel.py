@@ -59,13 +59,13 @@ def autolabel(  # noqa: PLR0913 - a parameter an option
 ) -> dict[str, Any]:
     """Learn from people's labels, and label the rest where that is sure enough.
 
-    It labels the surest traces, as many as people's labels show that it is right about: 90 of 100 with a confidence of 0.9, unless
-    you say otherwise. Where they show it of none it is silent, with exit code 1, and says about how many it needs. The promise
-    holds for labels of traces that were drawn at random (journeyman traces label --random), and else as far as the traces that
-    people chose are like the others.
+    It labels the surest traces, as many as people's labels show that it is right about: 90 of 100 with a confidence of 0.9,
+    unless you say otherwise. Where they show it of none it is silent, with exit code 1, and says about how many it needs. The
+    promise holds for labels of traces that were drawn at random (journeyman traces label --random), and else as far as the
+    traces that people chose are like the others.
 
-    A person's word goes before its labels. It asks one for 1 in 20 of them (journeyman traces label --audit); where what they say
-    no longer bears the promise, all its labels are withdrawn, with exit code 1.
+    A person's word goes before its labels. It asks one about 1 in 20 of them (journeyman traces label --audit); where what they
+    say no longer bears the promise, all its labels are withdrawn, with exit code 1.
 
     \b
     Examples:

@@ -19,7 +19,6 @@ from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.stores.traces.base import AUTO, Query, TraceStore, TraceSummary
 
-
 # `journeyman traces label`: one word on one trace, or one key each on many. Every word is kept before the next is asked.
 
 _WORDS = {"good": True, "bad": False, "clear": None}

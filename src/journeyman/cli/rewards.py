@@ -126,7 +126,8 @@ def fit(scores: tuple[Path, ...], labels: Path | None, target: str, output: Path
     """Find weights that agree better with labels or later success.
 
     SCORES are what `journeyman score --out` writes. Agreement is measured on tasks that the weights were not fitted on, before
-    and after; beside each fitted weight stands its 95 % interval over resampled tasks. Exit code 0: better, and the weights are the fitted ones; 1: not shown to be better, and the weights stay.
+    and after; beside each fitted weight stands its 95 % interval over resampled tasks. Exit code 0: better, and the weights are
+    the fitted ones; 1: not shown to be better, and the weights stay.
 
     \b
     Example:

@@ -1,11 +1,10 @@
-"""A labeler that learned from people's labels: it speaks of the traces that it is surest of, as far as the labels show that it is
-right there, and asks where it would learn most.
+"""A labeler that learned from people's labels: it speaks of the traces that it is surest of, as far as the labels show that it
+is right there, and asks where it would learn most.
 
 It sees what the learned reward sees, what the rewards that run nothing say, and the kin of a trace: what other attempts at the
 same request did, and what people said of those. How much it may say is `calibration.select`'s to tell.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -298,8 +297,8 @@ def taught(
 ) -> AutoLabeler:
     """The labeler that labels of some of these traces teach.
 
-    It may speak of the largest share of the others that `select` finds, by labels of traces whose person was not asked on account
-    of what it had said before; and only where the rest of the labels, those of its audit, do not raise the bound above the risk.
+    It may speak of the largest share of the others that `select` finds, by labels of traces that it had not spoken of before a
+    person did; and only where the other labels, those that it is held to, do not raise the bound above the risk.
 
     Args:
         labels: By trace; of traces that were drawn at random the guarantee holds, of others as far as they are like those.
@@ -362,8 +361,8 @@ def _selected(labeler: AutoLabeler, judged: Sequence[JudgedAttempt], pool: Seque
 def _held_out_ranks(
     judged: Sequence[JudgedAttempt], pool: Sequence[SeenAttempt], done: Mapping[str, Counter[Hashable]]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Of each judged attempt the share of the pool of which a labeler that was not taught with it is as sure or surer, and whether
-    that labeler is right about it. Parts are drawn by chance and not by task: the pool has attempts at the same tasks."""
+    """Of each judged attempt the share of the pool of which a labeler that was not taught with it is as sure or surer, and
+    whether that labeler is right about it. Parts are drawn by chance and not by task: the pool has attempts at the same tasks."""
     from sklearn.model_selection import StratifiedKFold
 
     good = np.array([each.good for each in judged])
@@ -402,8 +401,8 @@ class Audit:
 
     @property
     def failed(self) -> bool:
-        """Whether what was counted no longer bears the guarantee."""
-        return self.said > 0 and self.upper > self.guarantee.risk
+        """Whether all that was counted no longer bears the guarantee, or the audit alone speaks against it."""
+        return self.said > 0 and (self.upper > self.guarantee.risk or self.guarantee.is_refuted(self.wrong, self.answered))
 
     @property
     def sentence(self) -> str:
@@ -470,8 +469,8 @@ def propose(labeler: AutoLabeler, traces: Iterable[Trace]) -> Iterator[Proposal]
 
 
 def apply(store: TraceStore, labeler: AutoLabeler, *, at: datetime, dry_run: bool = False) -> Applied:
-    """Label what no person has labelled, wherever the labeler may speak. Its labels say that they are its own, and an earlier one
-    that it no longer stands by is withdrawn: all of them where it is silent."""
+    """Label what no person has labelled, wherever the labeler may speak. Its labels say that they are its own, and an earlier
+    one that it no longer stands by is withdrawn: all of them where it is silent."""
     counts = {True: 0, False: 0}
     unsure = withdrawn = 0
     for trace, before in _unlabelled(store):

@@ -233,6 +233,11 @@ class Guarantee:
         """Whether the counts show it: the chance of no more errors, if the share were `risk`, is at most `1 - confidence`."""
         return said > 0 and float(stats.binom.cdf(wrong, said, self.risk)) <= 1 - self.confidence
 
+    def is_refuted(self, wrong: int, said: int) -> bool:
+        """Whether the counts speak against it: the chance of no fewer errors, if the share were `risk`, is at most
+        `1 - confidence`."""
+        return wrong > 0 and float(stats.binom.sf(wrong - 1, said, self.risk)) <= 1 - self.confidence
+
     def least_said(self, share_wrong: float = 0.0) -> int | None:
         """Of how many examples, so many of which are wrong, it would be shown; `None` where of no number below a million."""
         if share_wrong >= self.risk:
@@ -265,9 +270,9 @@ def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> Sel
     Learn-then-Test (Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve
     Risk Control", 2021): each share is a hypothesis that more than `risk` of what would be said is wrong, tested by its exact
     binomial p-value, in a fixed order that ends with the first that is not refused: those that hold the surest examples first,
-    as many as just suffice if none of them is wrong. The order follows from the ranks alone, never from who was right. The chance
-    that a share is chosen of which the hypothesis is true is at most `1 - confidence`, where the examples are drawn at random
-    from the cases that are meant. It is the risk among what is said, and not among all.
+    as many as just suffice if none of them is wrong. The order follows from the ranks alone, never from who was right. The
+    chance that a share is chosen of which the hypothesis is true is at most `1 - confidence`, where the examples are drawn at
+    random from the cases that are meant. It is the risk among what is said, and not among all.
 
     Args:
         ranks: Of each example, the share of cases without a label of which its model is as sure or surer: 0 is the surest.

@@ -126,7 +126,8 @@ _Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 def _folds(labels: Floats, groups: Sequence[str] | None) -> _Folds:
-    """Empty where groups or labels are too few for every part to have both kinds to learn from. Without groups each stands alone."""
+    """Empty where groups or labels are too few for every part to have both kinds to learn from. Without groups each stands
+    alone."""
     groups = groups or [str(place) for place in range(len(labels))]
     fewest = min(int(labels.sum()), int((1 - labels).sum()), len(set(groups)))
     if fewest < _FOLDS:

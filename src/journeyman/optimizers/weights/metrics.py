@@ -290,14 +290,14 @@ def guesses_drift(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> s
         return None
     what = f"from {start:.2f} to {now:.2f}" if start > 0 else f"to {now:.2f}, and was {start:.2f} at first"
     return (
-        f"the correlation of learned rewards with what was verified fell {what}, averaged over {WINDOW} updates: the policy pleases "
-        "them and not the verifier; teach them anew with labels of these attempts, or leave them out"
+        f"the correlation of learned rewards with what was verified fell {what}, averaged over {WINDOW} updates: the policy "
+        "pleases them and not the verifier; teach them anew with labels of these attempts, or leave them out"
     )
 
 
 def agreement_of_guesses(scores: Sequence[Score]) -> float | None:
-    """Pearson's correlation of what learned rewards and judges say with what was verified, over attempts of which both is known.
-    `None` where fewer than two differ in either: where all is right there is nothing to agree on."""
+    """Pearson's correlation of what learned rewards and judges say with what was verified, over attempts of which both is
+    known. `None` where either is the same for all: where all is right there is nothing to agree on."""
     both = [(_mean(each, is_guess), _mean(each, is_verified)) for each in scores]
     known = [(guess, told) for guess, told in both if guess is not None and told is not None]
     if len({guess for guess, _ in known}) < 2 or len({told for _, told in known}) < 2:

@@ -293,8 +293,8 @@ AUDIT = 0.05
 
 
 def ticket(trace_id: str) -> str:
-    """The place of a trace in an order that has nothing to do with what it is: the same at any time, so that whoever draws the first
-    of it draws at random and need not keep a list (permanent random numbers; E. Ohlsson, 1995)."""
+    """The place of a trace in an order that has nothing to do with what it is: the same at any time, so that whoever draws the
+    first of it draws at random and need not keep a list (permanent random numbers; E. Ohlsson, 1995)."""
     return blake2b(trace_id.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
