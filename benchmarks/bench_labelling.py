@@ -11,8 +11,8 @@ labels, by its AUC on a third of the tasks that nobody is asked about: an order 
 The guarantee: 50 labels (and 100 of the airline's) of attempts drawn at random, from 500 that the embedded model made at the
 order desk with a playbook that is half learned (`--desk` keeps them in a file), and from tau-bench's airline. Of each seed the
 share of the rest that is labelled and how much of it is right; over the repeats, how often the guarantee was given and was
-wrong, which is to be 10 % of all draws at most. Last, what withdraws in an audit of ten labels, simulated: the bound over all that was
-counted, a test of the audit by itself, and either, which is ours.
+wrong, which is to be 10 % of all draws at most. Last, what withdraws in an audit of ten labels, simulated: the bound over all
+that was counted, a test of the audit by itself, and either, which is ours.
 """
 
 import argparse

@@ -138,7 +138,7 @@ def _parts(attempt: AttemptEvidence) -> frozenset[Hashable]:
 
 
 def _shapes(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Each value that an object holds by where it stands, with digits and letters alike: a date is 99.99.9999 whichever it is."""
+    """Each value that an object holds by where it stands, with digits and letters alike: a date is 9.9.9 whichever it is."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _shapes(f"{path}.{key}", inner)
@@ -206,8 +206,8 @@ class AutoLabeler:
     shown: Selection | None = None
     """What labels of traces that it had not spoken of show; `None`: nothing."""
     audited: tuple[int, int] = (0, 0)
-    """Of the traces that it had spoken of before a person did, and would speak of again: how many it would have wrong, and how many
-    there are."""
+    """Of the traces that it had spoken of before a person did, and would speak of again: how many it would have wrong, and
+    how many there are."""
     needed: int | None = None
     """Labels that it would need, where it may not speak; `None` where that cannot be told."""
 
@@ -362,7 +362,7 @@ def _held_out_ranks(
     judged: Sequence[JudgedAttempt], pool: Sequence[SeenAttempt], done: Mapping[str, Counter[Hashable]]
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Of each judged attempt the share of the pool of which a labeler that was not taught with it is as sure or surer, and
-    whether that labeler is right about it. Parts are drawn by chance and not by task: the pool has attempts at the same tasks."""
+    whether that labeler is right about it. Parts are drawn by chance, not by task: the pool has attempts at the same tasks."""
     from sklearn.model_selection import StratifiedKFold
 
     good = np.array([each.good for each in judged])
