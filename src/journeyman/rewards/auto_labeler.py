@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from journeyman import rewards
 from journeyman.core.trace import Trace
 from journeyman.models.embedders import Embedder
 from journeyman.rewards import learned, signals
 from journeyman.rewards.base import RewardFunction
-from journeyman.rewards.calibration import Floats, Guarantee, Selection, examples_needed, select
-from journeyman.rewards.static import TaskCompletionReward, ToolSuccessReward
-from journeyman.rewards.train_learned import Fit, check_installed, fitted, moments
+from journeyman.rewards.calibration import Floats, Guarantee, RiskSelection, examples_needed, select
+from journeyman.rewards.train_learned import FittedModel, check_installed, fitted, moments, parts
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
 from journeyman.stores.traces.labels import AUDIT, proposed, said, ticket, to_audit
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
@@ -156,7 +156,7 @@ _LONGEST = 200
 
 @cache
 def _static() -> tuple[RewardFunction, ...]:
-    return ToolSuccessReward(), TaskCompletionReward()
+    return rewards.load("tool_success"), rewards.load("task_completion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class _Reader:
     """Says how likely an attempt is good, taught by some of the labels."""
 
     kin: _Kin
-    fit: Fit
+    fit: FittedModel
 
     def probabilities(self, seen: Sequence[SeenAttempt]) -> Floats:
         return self.fit(_table(seen, self.kin))
@@ -203,7 +203,7 @@ class AutoLabeler:
     embedder: Embedder | None = None
     least: float = 1.0
     """How sure is sure enough: what its share of the traces without a label is as sure as."""
-    shown: Selection | None = None
+    shown: RiskSelection | None = None
     """What labels of traces that it had not spoken of show; `None`: nothing."""
     audited: tuple[int, int] = (0, 0)
     """Of the traces that it had spoken of before a person did, and would speak of again: how many it would have wrong, and
@@ -212,7 +212,7 @@ class AutoLabeler:
     """Labels that it would need, where it may not speak; `None` where that cannot be told."""
 
     @property
-    def selection(self) -> Selection | None:
+    def selection(self) -> RiskSelection | None:
         """What it may say: what was shown, as long as the traces that it is held to do not raise the bound above the risk."""
         bound = self.upper
         return self.shown if bound is not None and bound <= self.guarantee.risk else None
@@ -363,12 +363,9 @@ def _held_out_ranks(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Of each judged attempt the share of the pool of which a labeler that was not taught with it is as sure or surer, and
     whether that labeler is right about it. Parts are drawn by chance, not by task: the pool has attempts at the same tasks."""
-    from sklearn.model_selection import StratifiedKFold
-
     good = np.array([each.good for each in judged])
     ranks, right = np.ones(len(judged)), np.zeros(len(judged), np.bool_)
-    parts = min(_PARTS, int(good.sum()), int((~good).sum()))
-    for train, test in StratifiedKFold(parts, shuffle=True, random_state=0).split(good, good):
+    for train, test in parts(good, _PARTS):
         reader = _reader([judged[place] for place in train], done)
         sure = np.sort(reader.sureness(pool))
         held = [judged[place].seen for place in test]

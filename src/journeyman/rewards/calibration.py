@@ -254,7 +254,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RiskSelection:
     """How much may be said, and by what it was shown."""
 
     share: float
@@ -264,7 +264,7 @@ class Selection:
     wrong: int
 
 
-def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> Selection | None:
+def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> RiskSelection | None:
     """The largest share of cases that may be said; `None` where the examples show it of none.
 
     Learn-then-Test (Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve
@@ -279,14 +279,14 @@ def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> Sel
             Judged by a model that was not taught with it.
         right: Whether that model was right about it.
     """
-    found: Selection | None = None
+    found: RiskSelection | None = None
     ordered = np.sort(ranks)
     for count in _counts(len(ranks), guarantee):
         among = ranks <= ordered[count - 1]
         said, wrong = int(among.sum()), int((among & ~right).sum())
         if not guarantee.is_shown(wrong, said):
             return found
-        found = Selection(share=float(ordered[count - 1]), said=said, wrong=wrong)
+        found = RiskSelection(share=float(ordered[count - 1]), said=said, wrong=wrong)
     return found
 
 

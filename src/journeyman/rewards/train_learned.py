@@ -35,7 +35,7 @@ class LabelledAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedModel:
     mean: Floats
     scale: Floats
     coefficients: Floats
@@ -84,7 +84,7 @@ def _examined(table: Floats, labels: Floats, groups: Sequence[str]) -> CrossVali
     )
 
 
-def fitted(table: Floats, labels: Floats, groups: Sequence[str] | None, width: int = len(learned.NAMES)) -> Fit:
+def fitted(table: Floats, labels: Floats, groups: Sequence[str] | None, width: int = len(learned.NAMES)) -> FittedModel:
     """Columns and strength with the least log loss on held-out groups, calibrated on the same, then taught with everything.
 
     Args:
@@ -95,7 +95,7 @@ def fitted(table: Floats, labels: Floats, groups: Sequence[str] | None, width: i
     folds = _folds(labels, groups)
     if len(set(labels)) < 2 or not folds:
         share = float((labels.sum() + 1) / (len(labels) + 2))
-        return Fit(mean, scale, np.zeros(table.shape[1]), float(np.log(share / (1 - share))), Platt(1.0, 0.0))
+        return FittedModel(mean, scale, np.zeros(table.shape[1]), float(np.log(share / (1 - share))), Platt(1.0, 0.0))
     # The embedding helps on some data and drowns the counts on other: whether to look at it is chosen like the strength.
     widths = sorted({width, table.shape[1]})
     held_out = {
@@ -105,7 +105,7 @@ def fitted(table: Floats, labels: Floats, groups: Sequence[str] | None, width: i
     width, strength = best
     final = _regression(strength).fit(normal[:, :width], labels)
     coefficients = np.pad(final.coef_[0], (0, table.shape[1] - width))
-    return Fit(mean, scale, coefficients, float(final.intercept_[0]), calibrated(held_out[best], labels))
+    return FittedModel(mean, scale, coefficients, float(final.intercept_[0]), calibrated(held_out[best], labels))
 
 
 def _regression(strength: float) -> Any:
@@ -137,6 +137,14 @@ def _folds(labels: Floats, groups: Sequence[str] | None) -> _Folds:
     splitter = StratifiedGroupKFold(_FOLDS, shuffle=True, random_state=0)
     folds = [(train, test) for train, test in splitter.split(labels, labels, groups) if len(test)]
     return folds if all(len(set(labels[train])) == 2 for train, _ in folds) else []
+
+
+def parts(kinds: NDArray[np.bool_], most: int) -> "_Folds":
+    """Drawn by chance, with both kinds in each: as many as there are of the rarer one, `most` at most."""
+    from sklearn.model_selection import StratifiedKFold
+
+    count = min(most, int(kinds.sum()), int((~kinds).sum()))
+    return list(StratifiedKFold(count, shuffle=True, random_state=0).split(kinds, kinds))
 
 
 def _log_loss(logits: Floats, labels: Floats) -> float:

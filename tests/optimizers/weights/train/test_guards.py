@@ -1,5 +1,6 @@
 """Guards on recorded runs: some went well, some fell apart. How they were made stands in curves/README.md."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def test_without_looks_a_checkpoint_that_a_guard_would_call_good_is_kept() -> No
     assert metrics.worth_keeping(looked, [0, 10, 20, 30, 40]) == {10}
 
 
-def drifting(correlations: list[float | None]) -> list[UpdateMetrics]:
+def drifting(correlations: Sequence[float | None]) -> list[UpdateMetrics]:
     """A run in which nothing else is wrong."""
     return [
         UpdateMetrics(step=step, of=60, reward=0.5, more={} if each is None else {metrics.GUESSES_AGREE: each})
@@ -178,7 +179,7 @@ def test_one_that_never_agreed_is_stopped_once_that_is_known() -> None:
     "correlations", [[0.5] * 40, [0.5, 0.3] * 20, [0.2] * 10 + [0.6] * 30, [None] * 40, [0.4] * 6 + [None] * 34]
 )
 def test_a_learned_reward_that_goes_on_agreeing_or_of_which_nothing_is_known_stops_nothing(
-    correlations: list[float | None],
+    correlations: Sequence[float | None],
 ) -> None:
     assert stopped(drifting(correlations), config("grpo")) is None
 

@@ -296,7 +296,8 @@ class Contrary(Judge):
     """A verifier, and a learned reward that likes what the verifier does not."""
 
     def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
-        guesses = [Reward(name="learned", value=1 - (each.total or 0.0)) for each in (judged := super().judge(attempts))]
+        judged = super().judge(attempts)
+        guesses = [Reward(name="learned", value=1 - (each.total or 0.0)) for each in judged]
         return [
             replace(each, rewards=verified_first([*each.rewards, guess])) for each, guess in zip(judged, guesses, strict=True)
         ]
@@ -311,6 +312,5 @@ def test_a_training_whose_learned_reward_parts_from_the_verifier_is_stopped_with
     updates = metrics.read(setup.job.metrics)
     assert updates[-1].step < 40
     # What the verifier calls better was rewarded all the same: a guess has a fifth of the weight.
-    assert all(
-        each.more[metrics.GUESSES_AGREE] == pytest.approx(-1.0) for each in updates if metrics.GUESSES_AGREE in each.more
-    )
+    known = [each.more[metrics.GUESSES_AGREE] for each in updates if metrics.GUESSES_AGREE in each.more]
+    assert known == pytest.approx([-1.0] * len(known))
