@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--guarantee",
+    "--threshold",
+    "guarantee",
     type=click.FloatRange(0.5, 0.999),
     default=0.9,
     show_default=True,
     metavar="SHARE",
-    help="Least share of its labels that are right.",
+    help="Least share of its labels that is right; --threshold is its former name.",
 )
 @click.option(
     "--confidence",

@@ -23,7 +23,7 @@ from journeyman.models.embedders import Embedder
 from journeyman.rewards import learned, signals
 from journeyman.rewards.base import RewardFunction
 from journeyman.rewards.calibration import Floats, Guarantee, RiskSelection, examples_needed, select
-from journeyman.rewards.train_learned import FittedModel, check_installed, fitted, moments, parts
+from journeyman.rewards.train_learned import FittedModel, check_installed, drawn_parts, fitted, moments
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
 from journeyman.stores.traces.labels import AUDIT, proposed, said, ticket, to_audit
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
@@ -365,7 +365,7 @@ def _held_out_ranks(
     whether that labeler is right about it. Parts are drawn by chance, not by task: the pool has attempts at the same tasks."""
     good = np.array([each.good for each in judged])
     ranks, right = np.ones(len(judged)), np.zeros(len(judged), np.bool_)
-    for train, test in parts(good, _PARTS):
+    for train, test in drawn_parts(good, _PARTS):
         reader = _reader([judged[place] for place in train], done)
         sure = np.sort(reader.sureness(pool))
         held = [judged[place].seen for place in test]

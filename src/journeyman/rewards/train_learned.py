@@ -139,7 +139,7 @@ def _folds(labels: Floats, groups: Sequence[str] | None) -> _Folds:
     return folds if all(len(set(labels[train])) == 2 for train, _ in folds) else []
 
 
-def parts(kinds: NDArray[np.bool_], most: int) -> "_Folds":
+def drawn_parts(kinds: NDArray[np.bool_], most: int) -> "_Folds":
     """Drawn by chance, with both kinds in each: as many as there are of the rarer one, `most` at most."""
     from sklearn.model_selection import StratifiedKFold
 
