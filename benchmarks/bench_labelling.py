@@ -122,6 +122,8 @@ def generalises(traces: Sequence[Trace], order: Order, seed: int) -> float:
 # What may be said of the rest, and how often that is wrong.
 
 Judged = Mapping[str, bool]
+RESTS: Mapping[str, Sequence[int]] = {"desk": (50,), "tau airline": (50, 100)}
+"""How many labels of which set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,14 +180,17 @@ def drawn(seen: Sequence[SeenAttempt], truth: Judged, labels: int, seed: int) ->
 def guarantees(options: argparse.Namespace, airline: Sequence[Trace]) -> bool:
     """Whether no guarantee was wrong more often than in one draw of ten."""
     kept = True
-    for name, traces, counts in (("desk", at_the_desk(options.desk), (50,)), ("tau airline", airline, (50, 100))):
+    for name, counts in ((name, counts) for name, counts in RESTS.items() if name in options.sets):
+        traces = at_the_desk(options.desk) if name == "desk" else airline
         truth = {trace.id: bool(signals.truth_of(trace)) for trace in traces}
         seen = [see(replace(trace, label=None, rewards=()), None) for trace in traces]
         print(f"{name}: {len(seen)} attempts, {sum(truth.values())} right")
         for labels in counts:
-            rounds = [drawn(seen, truth, labels, seed) for seed in range(max(options.seeds, options.repeats))]
-            for each in rounds[: options.seeds]:
-                print(json.dumps({"set": name, **asdict(each)}) if options.json else said_of(each))
+            rounds = list[Round]()
+            for seed in range(max(options.seeds, options.repeats)):
+                rounds.append(each := drawn(seen, truth, labels, seed))
+                if seed < options.seeds:
+                    print(json.dumps({"set": name, **asdict(each)}) if options.json else said_of(each), flush=True)
             spoke = [each for each in rounds if each.agreement is not None]
             wrong = sum(each.broken for each in spoke)
             kept = kept and wrong <= 0.1 * len(rounds)
@@ -228,6 +233,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30, help="that a label takes")
     parser.add_argument("--part", choices=("orders", "guarantee"), default="orders")
+    parser.add_argument("--sets", nargs="+", choices=tuple(RESTS), default=tuple(RESTS), help="of the guarantee")
     parser.add_argument("--seeds", type=int, default=6, help="of the guarantee, each shown")
     parser.add_argument("--repeats", type=int, default=200, help="draws of labels in all")
     parser.add_argument("--desk", type=Path, help="keep the attempts at the desk in this file, or read them from it")
