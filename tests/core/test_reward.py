@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.core.reward import Reward, Source, decide, label
+from journeyman.core.reward import Reward, Source, decide, is_guess, is_verified, label, mean_known, verified_first
 
 ORDER = tuple(Source)
 REWARDS = st.lists(
@@ -102,3 +102,51 @@ def test_a_verdict_has_one_sentence_and_more_heuristics_change_none_of_a_check(s
     if found.source not in (None, Source.HEURISTIC, Source.LABELER):
         more = [*said, *(Reward(name=name, value=1.0) for name in ("task_completion", "tool_success", "format_compliance"))]
         assert decide(more) == found
+
+
+GUESSES = st.lists(
+    st.builds(
+        Reward,
+        name=st.sampled_from(["learned", "judge"]),
+        value=st.floats(0, 1),
+        weight=st.floats(0.01, 1000),
+    ),
+    min_size=1,
+    max_size=4,
+)
+CHECKS = st.lists(st.floats(0.1, 3), min_size=1, max_size=3)
+
+
+@given(CHECKS, GUESSES, GUESSES)
+def test_no_guess_lifts_what_a_verifier_calls_wrong_above_what_it_calls_right(
+    weights: list[float], one: list[Reward], other: list[Reward]
+) -> None:
+    def total(passed: float, guesses: list[Reward]) -> float:
+        checks = [Reward(name="answer", value=passed, weight=weight) for weight in weights]
+        found = mean_known(verified_first([*checks, *guesses]))
+        assert found is not None
+        return found
+
+    assert total(1.0, one) >= 0.8 - 1e-9
+    assert total(0.0, other) <= 0.2 + 1e-9
+
+
+@given(REWARDS, GUESSES)
+def test_only_guesses_get_less_weight_and_only_beside_a_verifier(rewards: list[Reward], guesses: list[Reward]) -> None:
+    given_, found = [*rewards, *guesses], verified_first([*rewards, *guesses])
+    told = sum(each.weight for each in given_ if is_verified(each) and not is_guess(each))
+    for before, after in zip(given_, found, strict=True):
+        assert (before.name, before.value) == (after.name, after.value)
+        assert after.weight <= before.weight
+        assert after == before or (is_guess(before) and told)
+    if told:
+        known = sum(each.weight for each in found if is_guess(each) and each.value is not None)
+        assert known <= 0.25 * told + 1e-6
+
+
+def test_guesses_order_what_a_verifier_finds_alike() -> None:
+    checked = Reward(name="answer", value=1.0)
+    one, other = (mean_known(verified_first([checked, Reward(name="learned", value=value)])) for value in (0.9, 0.1))
+    assert one is not None
+    assert other is not None
+    assert one > other

@@ -1,4 +1,5 @@
 import json
+import math
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from sklearn.metrics import brier_score_loss, cohen_kappa_score, roc_auc_score
 from journeyman.rewards.calibration import (
     ISOTONIC_FROM,
     Floats,
+    Guarantee,
     Isotonic,
     Platt,
     auc,
@@ -17,8 +19,10 @@ from journeyman.rewards.calibration import (
     calibrator,
     ece,
     estimate,
+    examples_needed,
     kappa,
     platt,
+    select,
 )
 
 pytestmark = pytest.mark.training
@@ -111,3 +115,56 @@ def test_the_interval_of_a_calibration_error_holds_the_error() -> None:
     labels = (rng.random(100) < chances).astype(float)
     found = estimate(ece, chances, labels, [str(place) for place in range(100)], inflated=True)
     assert 0 <= found.low <= found.value <= found.high
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.sampled_from([0.8, 0.9, 0.95]), st.sampled_from([0.8, 0.9, 0.99]))
+def test_what_is_shown_is_what_the_exact_bound_says(wrong: int, said: int, least: float, confidence: float) -> None:
+    promise = Guarantee(least=least, confidence=confidence)
+    wrong = min(wrong, said)
+    chance = sum(math.comb(said, k) * promise.risk**k * least ** (said - k) for k in range(wrong + 1))
+    assert promise.is_shown(wrong, said) == (chance <= 1 - confidence + 1e-12)
+    assert promise.is_shown(wrong, said) == (promise.upper(wrong, said) <= promise.risk + 1e-9)
+    assert promise.upper(wrong, said) >= wrong / said
+    assert not (promise.is_shown(wrong, said) and promise.is_refuted(wrong, said))
+
+
+def test_how_many_it_takes_is_what_the_binomial_says() -> None:
+    assert Guarantee().least_said() == 22
+    assert Guarantee(least=0.95).least_said() == 45
+    assert Guarantee().least_said(0.1) is None
+    assert not Guarantee().is_shown(0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=120))
+def test_what_is_selected_was_shown_and_holds_the_surest(rows: list[tuple[int, bool]]) -> None:
+    ranks, right = np.array([rank / 50 for rank, _ in rows]), np.array([good for _, good in rows], np.bool_)
+    found = select(ranks, right, Guarantee())
+    needed = examples_needed(ranks, right, Guarantee())
+    assert needed is None or needed >= 22
+    if found is None:
+        return
+    among = ranks <= found.share
+    assert (found.said, found.wrong) == (among.sum(), (among & ~right).sum())
+    assert Guarantee().is_shown(found.wrong, found.said)
+
+
+@pytest.mark.parametrize("count", [40, 120])
+@pytest.mark.parametrize("surest", [0.0, 0.4, 1.0])
+def test_a_promise_is_broken_in_no_more_draws_than_it_says(count: int, surest: float) -> None:
+    """A tenth and a hair are wrong among what could be said, and three tenths of the rest: any word is a broken promise."""
+    chance = np.random.default_rng(7)
+    broken = 0
+    for _ in range(400):
+        ranks = chance.random(count)
+        right = chance.random(count) >= np.where(ranks < surest, 0.1001, 0.3)
+        broken += select(ranks, right, Guarantee()) is not None
+    # Four standard deviations of 400 draws at a tenth.
+    assert broken / 400 <= 0.1 + 4 * (0.1 * 0.9 / 400) ** 0.5
+
+
+def test_where_the_surest_are_right_they_may_be_said_and_the_others_not() -> None:
+    chance = np.random.default_rng(1)
+    ranks = chance.random(100)
+    found = select(ranks, ranks < 0.6, Guarantee())
+    assert found is not None
+    assert 0.5 < found.share < 0.67

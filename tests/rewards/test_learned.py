@@ -9,7 +9,7 @@ from journeyman import rewards
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, Reasoning, Step, Trace
 from journeyman.models.embedders import HashingEmbedder
-from journeyman.rewards import learned
+from journeyman.rewards import learned, train_learned
 from journeyman.rewards.learned import LearnedModel, LearnedReward
 from journeyman.rewards.train_learned import LabelledAttempt
 from journeyman.rewards.train_learned import train as teach
@@ -54,6 +54,20 @@ def test_it_tells_successes_from_failures_on_tasks_it_never_saw(model: LearnedMo
     good = np.mean([guess for guess, example in zip(guesses, unseen, strict=True) if example.success])
     bad = np.mean([guess for guess, example in zip(guesses, unseen, strict=True) if not example.success])
     assert good > bad + 0.2
+
+
+@pytest.mark.parametrize("strength", [0.001, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_regression_is_that_of_scikit_learn(strength: float, seed: int) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(50, 20))
+    labels = (table[:, 0] + 0.3 * rng.normal(size=50) > 0).astype(float)
+    coefficients, intercept = train_learned._regression(table, labels, strength)
+    found = LogisticRegression(C=strength, tol=1e-10, max_iter=10_000).fit(table, labels)
+    assert coefficients == pytest.approx(found.coef_[0], abs=1e-4 * max(1.0, float(abs(found.coef_).max())))
+    assert intercept == pytest.approx(float(found.intercept_[0]), abs=1e-3)
 
 
 def test_its_probabilities_mean_what_they_say(model: LearnedModel) -> None:

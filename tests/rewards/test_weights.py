@@ -36,6 +36,12 @@ def test_weights_move_to_the_reward_that_agrees_and_say_by_how_much() -> None:
     assert found.weights["good"] > 3 * found.weights["noise"]
     assert sum(found.weights.values()) == pytest.approx(sum(DEFAULTS.values()), abs=1e-4)
     assert all(weight >= 0 for weight in found.weights.values())
+    assert found.intervals.keys() == found.fitted.keys()
+    assert all(low <= high for low, high in found.intervals.values())
+    assert found.intervals["good"][0] > found.intervals["noise"][1], "so far apart that chance does not explain it"
+    low, high = found.intervals["good"]
+    wide_low, wide_high = fit(rows(80, 0.3), DEFAULTS).intervals["good"]
+    assert high - low < wide_high - wide_low, "fewer tasks, less certain weights"
 
 
 def test_the_gain_it_reports_is_there_on_tasks_it_never_saw() -> None:

@@ -1,11 +1,12 @@
-"""`journeyman traces label` and `traces autolabel`: what people say of traces, and what follows from it for the rest."""
+"""`journeyman traces label`: what people say of traces, one key each."""
 
+import heapq
 import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -16,54 +17,15 @@ from journeyman.cli.trace_filters import filters, id_of, opened, query, reading,
 from journeyman.cli.trace_view import conversation
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.stores.traces.base import Query, TraceStore, TraceSummary
-
-
-@click.command()
-@click.option(
-    "--threshold", type=click.FloatRange(0.5, 1), default=0.9, show_default=True, help="Least probability of being right."
-)
-@click.option("--embedder", metavar="NAME", default="", help="Look at the words, too: hashing:32, for instance.")
-@click.option("--dry-run", is_flag=True, help="Say what would be labelled, and label nothing.")
-@reading
-def autolabel(*, threshold: float, embedder: str, dry_run: bool, store: str | None, quiet: bool) -> dict[str, Any]:
-    """Learn from people's labels, and label the rest where that is sure enough.
-
-    What it labels says so, still waits for a person's word, and is withdrawn by a later round that does not stand by it. It
-    is silent, with exit code 1, until people have labelled 20 good and 20 bad traces of different tasks, and an examination
-    shows that it can tell them apart.
-
-    \b
-    Examples:
-      journeyman traces label --telling
-      journeyman traces autolabel --dry-run
-    """
-    from journeyman.experiments import wiring
-    from journeyman.models import embedders
-    from journeyman.rewards import train_learned as labeler
-
-    with opened(store) as traces:
-        taught = labeler.teach(traces, embedders.load(embedder) if embedder else None)
-        report = taught.model.report
-        result = {**report.json(), "silent": taught.silence, "threshold": threshold, "dry_run": dry_run}
-        if taught.silence is not None:
-            say(f"The labeler does not speak: {taught.silence}. To help it: journeyman traces label --telling")
-            return result
-        applied = labeler.apply(traces, taught, at=wiring.now(), threshold=threshold, dry_run=dry_run)
-    if not quiet:
-        would = "would be " if dry_run else ""
-        say(
-            f"{would}labelled {applied.good} good and {applied.bad} bad; {applied.unsure} are left to people, and "
-            f"{applied.withdrawn} earlier labels {would}withdrawn. AUC on tasks it had not seen: {report.auc}"
-        )
-    return result | asdict(applied)
-
+from journeyman.stores.traces.base import AUTO, Query, TraceStore, TraceSummary
 
 # `journeyman traces label`: one word on one trace, or one key each on many. Every word is kept before the next is asked.
 
 _WORDS = {"good": True, "bad": False, "clear": None}
 _KEYS = {"y": True, "g": True, "n": False, "b": False}
 _HELP = "y good  n bad  s skip  f full  u undo  q quit"
+_EVERY = 1_000_000
+"""Traces among which is drawn."""
 _PAGE = 200
 """Lines read at a time while looking for those that one person has not labelled."""
 
@@ -110,6 +72,8 @@ class Sitting:
 @click.option("--others", is_flag=True, help="The ones, too, that others have labelled and WHO has not: to see if you agree.")
 @click.option("--agreement", is_flag=True, help="Say how far the people who labelled agree, and ask nothing.")
 @click.option("--telling", is_flag=True, help="Ask first for the labels that teach most: see the text above.")
+@click.option("--random", "drawn", is_flag=True, help="Ask in an order that chance made: what autolabel's promise rests on.")
+@click.option("--audit", is_flag=True, help="Ask only about the share of the auto-labeler's labels that waits for a person.")
 @filters
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Ask about so many at most.")
 @reading
@@ -121,6 +85,8 @@ def label(  # noqa: PLR0913 - a parameter an option
     others: bool,
     agreement: bool,
     telling: bool,
+    drawn: bool,
+    audit: bool,
     limit: int,
     store: str | None,
     quiet: bool,
@@ -134,11 +100,13 @@ def label(  # noqa: PLR0913 - a parameter an option
     later and goes before every person; --who end-user tells what those who were served said, and goes behind checks.
 
     --telling asks by turns for attempts at one request that did different things, one of each kind, as a right and a wrong one
-    side by side show what went wrong, and for traces that an auto-labeler would learn most from.
+    side by side show what went wrong, and for traces that an auto-labeler would learn most from. What the auto-labeler labelled
+    and is to be held to comes first, without what it said; --audit asks about nothing else.
 
     \b
     Examples:
       journeyman traces label --who ada --agent desk
+      journeyman traces label --random --limit 50
       journeyman traces label 4f2a good
       journeyman traces label --agreement
     """
@@ -148,18 +116,44 @@ def label(  # noqa: PLR0913 - a parameter an option
         who = person(who)
         if trace_id is not None:
             return _label_one(traces, trace_id, word, who)
+        if telling + drawn + audit > 1:
+            raise InputError("--telling, --random and --audit are three orders to be asked in; give one of them")
         meant = query(wanted)
-        waiting = _most_telling(traces, meant, limit) if telling else _waiting(traces, meant, who, limit, others=others)
-        return _label_many(traces, list(waiting), who)
+        if telling:
+            return _label_many(traces, _most_telling(traces, meant, limit), who)
+        if drawn:
+            return _label_many(traces, _at_random(traces, meant, limit), who)
+        audited = [] if others or meant != Query() else _to_audit(traces)[:limit]
+        if audit:
+            return _label_many(traces, audited or _to_audit(traces)[:limit], who)
+        asked = {line.id for line in audited}
+        rest = (line for line in _waiting(traces, meant, who, limit, others=others) if line.id not in asked)
+        return _label_many(traces, [*audited, *rest][:limit], who)
 
 
 def _most_telling(store: TraceStore, wanted: Query, limit: int) -> list[TraceSummary]:
     """What a person should judge next, the most telling first."""
-    from journeyman.rewards import train_learned as labeler
+    from journeyman.rewards import auto_labeler as labeler
 
     wanted_ids = [trace.id for trace in labeler.ask(store, labeler.teach(store), limit, wanted)]
     lines = {line.id: line for line in store.unlabelled(labeler.POOL, wanted)}
     return [lines[id] for id in wanted_ids]
+
+
+def _at_random(store: TraceStore, wanted: Query, limit: int) -> list[TraceSummary]:
+    """What a person should judge next in an order that has nothing to do with what it is."""
+    from journeyman.stores.traces.labels import ticket
+
+    waiting = _waiting(store, wanted, "", _EVERY, others=False)
+    return heapq.nsmallest(limit, waiting, key=lambda line: ticket(line.id))
+
+
+def _to_audit(store: TraceStore) -> list[TraceSummary]:
+    """What the auto-labeler labelled and a person has not yet said anything of, of the share that it is held to."""
+    from journeyman.stores.traces.labels import to_audit
+
+    lines = (store.line(id) for id in to_audit(store.labels()))
+    return [line for line in lines if line is not None and line.labelled_by == AUTO]
 
 
 def _label_one(store: TraceStore, prefix: str, word: str | None, who: str) -> dict[str, Any]:

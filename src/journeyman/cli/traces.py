@@ -49,7 +49,7 @@ _paged = together(
         "forget": "Forget traces of somebody or something, and lower what was learned from them.",
         "label": "Say of traces whether they went well, one key each.",
     },
-    homes={"autolabel": "labels:autolabel", "forget": "forget", "label": "labels:label"},
+    homes={"autolabel": "autolabel:autolabel", "forget": "forget", "label": "labels:label"},
 )
 def command() -> None:
     """Find, read, label, export and forget what agents did.

@@ -6,6 +6,8 @@ Attempts at one task resemble each other, so every interval resamples whole grou
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -203,3 +205,121 @@ def finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
         raise ValueError(f"{value!r} is not a finite number")
     return float(value)
+
+
+# What may be said: thresholds of which a share of errors is promised, by counting.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """A promise of what a labeler says: no more than `risk` of it is wrong, and the promise is broken in `1 - confidence` of
+    the cases in which it is given, at most."""
+
+    least: float = 0.9
+    """The share that is right, at least: of what is said, not of all that there is."""
+    confidence: float = 0.9
+
+    @property
+    def risk(self) -> float:
+        """The largest share that may be wrong."""
+        return 1 - self.least
+
+    def upper(self, wrong: int, said: int) -> float:
+        """The exact one-sided upper bound of the share that is wrong, by what was counted; 1 where nothing was (Clopper and
+        Pearson, Biometrika 26, 1934)."""
+        return 1.0 if wrong >= said else float(stats.beta.ppf(self.confidence, wrong + 1, said - wrong))
+
+    def is_shown(self, wrong: int, said: int) -> bool:
+        """Whether the counts show it: the chance of no more errors, if the share were `risk`, is at most `1 - confidence`."""
+        return said > 0 and float(stats.binom.cdf(wrong, said, self.risk)) <= 1 - self.confidence
+
+    def is_refuted(self, wrong: int, said: int) -> bool:
+        """Whether the counts speak against it: the chance of no fewer errors, if the share were `risk`, is at most
+        `1 - confidence`."""
+        return wrong > 0 and float(stats.binom.sf(wrong - 1, said, self.risk)) <= 1 - self.confidence
+
+    def least_said(self, share_wrong: float = 0.0) -> int | None:
+        """Of how many examples, so many of which are wrong, it would be shown; `None` where of no number below a million."""
+        if share_wrong >= self.risk:
+            return None
+        low, high = 0, 1
+        while not self.is_shown(round(share_wrong * high), high):
+            low, high = high, 2 * high
+            if high > 1_000_000:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.is_shown(round(share_wrong * middle), middle) else (middle, high)
+        return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskSelection:
+    """How much may be said, and by what it was shown."""
+
+    share: float
+    """Of all cases, the surest ones that may be said."""
+    said: int
+    """Among the labelled ones, as models judged them that were not taught with them."""
+    wrong: int
+
+
+def select(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> RiskSelection | None:
+    """The largest share of cases that may be said; `None` where the examples show it of none.
+
+    Learn-then-Test (Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve
+    Risk Control", 2021): each share is a hypothesis that more than `risk` of what would be said is wrong, tested by its exact
+    binomial p-value, in a fixed order that ends with the first that is not refused: those that hold the surest examples first,
+    as many as just suffice if none of them is wrong. The order follows from the ranks alone, never from who was right. The
+    chance that a share is chosen of which the hypothesis is true is at most `1 - confidence`, where the examples are drawn at
+    random from the cases that are meant. It is the risk among what is said, and not among all.
+
+    Args:
+        ranks: Of each example, the share of cases without a label of which its model is as sure or surer: 0 is the surest.
+            Judged by a model that was not taught with it.
+        right: Whether that model was right about it.
+    """
+    found: RiskSelection | None = None
+    ordered = np.sort(ranks)
+    for count in _counts(len(ranks), guarantee):
+        among = ranks <= ordered[count - 1]
+        said, wrong = int(among.sum()), int((among & ~right).sum())
+        if not guarantee.is_shown(wrong, said):
+            return found
+        found = RiskSelection(share=float(ordered[count - 1]), said=said, wrong=wrong)
+    return found
+
+
+def _counts(examples: int, guarantee: Guarantee) -> list[int]:
+    """Of how many of the surest examples it is asked: of those that admit one error more, and of some between. Where there are
+    many examples the first are a quarter of them, so that a single error among the surest does not end it."""
+    admitted = [_fewest(0, guarantee)]
+    if admitted[0] > examples:
+        return []
+    while admitted[-1] < examples:
+        admitted.append(_fewest(len(admitted), guarantee))
+    first = max((each for each in admitted if each <= examples / 4), default=admitted[0])
+    between = [low + (high - low) // 2 for low, high in pairwise(admitted)]
+    return sorted({each for each in (*admitted, *between) if first <= each < examples} | {examples})
+
+
+@lru_cache(maxsize=4096)
+def _fewest(wrong: int, guarantee: Guarantee) -> int:
+    """The fewest examples with so many wrong ones that show it."""
+    count = wrong + 1
+    while not guarantee.is_shown(wrong, count):
+        count += 1
+    return count
+
+
+def examples_needed(ranks: Floats, right: NDArray[np.bool_], guarantee: Guarantee) -> int | None:
+    """About how many examples would show it of the share that takes the fewest, if as many were wrong of it as of these now;
+    `None` where too many are wrong of all shares. Half an error is added to each: none among few is not none."""
+    found = list[int]()
+    for share in np.arange(0.1, 1.0 + 1e-9, 0.1):
+        among = ranks <= share
+        said, wrong = int(among.sum()), int((among & ~right).sum())
+        needed = guarantee.least_said((wrong + 0.5) / (said + 1)) if said else None
+        if needed is not None:
+            found.append(math.ceil(needed / share))
+    return min(found, default=None)

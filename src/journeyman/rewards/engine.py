@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from journeyman.core import extension
 from journeyman.core.errors import InputError
-from journeyman.core.reward import Reward, Source, Verdict, decide, mean_known
+from journeyman.core.reward import Reward, Source, Verdict, decide, mean_known, verified_first
 from journeyman.core.score import Score
 from journeyman.core.trace import Trace
 from journeyman.rewards.base import BROKEN, UNREACHABLE, RewardFunction, RewardResult, judged
@@ -59,8 +59,9 @@ class Verdicts:
 
     @property
     def combined(self) -> float | None:
-        """The weighted mean over the rewards that could tell, 0 to 1; unknown when none of weight could."""
-        return mean_known(self.score.rewards)
+        """The weighted mean over the rewards that could tell, 0 to 1, in which guesses never outweigh a verifier; unknown when
+        none of weight could."""
+        return mean_known(verified_first(self.score.rewards))
 
 
 class RewardEngine:

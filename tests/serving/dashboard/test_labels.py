@@ -70,6 +70,14 @@ def test_a_proposal_of_the_auto_labeler_is_marked_and_can_be_confirmed(store: Tr
     assert re.search(r'<button class="good auto"[^>]*value="yes" aria-pressed="true"', pages.read("/traces/t1"))
 
 
+def test_a_label_that_the_auto_labeler_withdrew_is_said_and_holds_no_more(store: TraceStore, pages: Visitor) -> None:
+    store.label("t1", True, who=AUTO, at=NOON, probability=0.9)
+    store.label("t1", None, who=AUTO, at=NOON + timedelta(hours=1))
+    page = pages.read("/traces/t1")
+    assert "withdrew what it said: good" in page
+    assert 'aria-pressed="true"' not in page
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -15,6 +15,7 @@ from journeyman import rewards
 from journeyman.agents import answer, attempt
 from journeyman.core.errors import JourneymanError
 from journeyman.core.playbook import Playbook
+from journeyman.core.reward import verified_first
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
@@ -38,7 +39,7 @@ class TaskJudge:
     """Implements `optimizers.weights.train.CompletionJudge`.
 
     A score holds the verifier's verdict, how near the attempt came where the verifier can tell, and the rewards of an engine
-    where one is given. It is 1 only for what is right in all of them.
+    where one is given, learned ones with a fifth of the weight at most. It is 1 only for what is right in all of them.
     """
 
     def __init__(self, verifier: Verifier, engine: RewardEngine | None = None) -> None:
@@ -74,7 +75,7 @@ class TaskJudge:
                 score = replace(score, rewards=(*score.rewards, *self._engine.verdicts(trace).measured))
         except JourneymanError as error:
             return Score(trace_id=trace.id, rewards=(Reward(name="judged", value=None, evidence=str(error)),))
-        return score
+        return replace(score, rewards=verified_first(score.rewards))
 
 
 class Prompts:

@@ -6,9 +6,11 @@ import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import fmean, median
+from statistics import correlation, fmean, median
 from typing import Any
 
+from journeyman.core.reward import is_guess, is_verified, mean_known
+from journeyman.core.score import Reward, Score
 from journeyman.io.jsonl import iter_jsonl
 from journeyman.optimizers.weights.config import TrainingConfig
 
@@ -129,6 +131,10 @@ CUT = 0.9
 """Share of the completions that the limit of tokens cuts."""
 LEAST_ESS = 0.05
 """Share of the batch that counts after weighing by importance."""
+GUESSES_AGREE = "guesses/correlation"
+"""Under which an update logs `agreement_of_guesses`."""
+AGREEMENT_FALLEN = 0.5
+"""Share of the correlation of the first window below which guesses no longer mean what they did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +283,32 @@ def weights_vanish(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> 
     )
 
 
+def guesses_drift(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
+    """What optimizes against a guess finds out where it is wrong: then guess and verifier part."""
+    start, now = _first(updates, WINDOW, GUESSES_AGREE), _last(updates, WINDOW, GUESSES_AGREE)
+    if start is None or now is None or now > max(0.0, AGREEMENT_FALLEN * start):
+        return None
+    what = f"from {start:.2f} to {now:.2f}" if start > 0 else f"to {now:.2f}, and was {start:.2f} at first"
+    return (
+        f"the correlation of learned rewards with what was verified fell {what}, averaged over {WINDOW} updates: the policy "
+        "pleases them and not the verifier; teach them anew with labels of these attempts, or leave them out"
+    )
+
+
+def agreement_of_guesses(scores: Sequence[Score]) -> float | None:
+    """Pearson's correlation of what learned rewards and judges say with what was verified, over attempts of which both is
+    known. `None` where either is the same for all: where all is right there is nothing to agree on."""
+    both = [(_mean(each, is_guess), _mean(each, is_verified)) for each in scores]
+    known = [(guess, told) for guess, told in both if guess is not None and told is not None]
+    if len({guess for guess, _ in known}) < 2 or len({told for _, told in known}) < 2:
+        return None
+    return correlation([guess for guess, _ in known], [told for _, told in known])
+
+
+def _mean(score: Score, kind: Callable[[Reward], bool]) -> float | None:
+    return mean_known([each for each in score.rewards if kind(each)])
+
+
 GUARDS: tuple[Guard, ...] = (
     validation_fallen,
     desirable_falls,
@@ -287,6 +319,7 @@ GUARDS: tuple[Guard, ...] = (
     reward_stuck,
     length_runs_away,
     weights_vanish,
+    guesses_drift,
 )
 """Asked in this order, after whether the numbers are numbers."""
 

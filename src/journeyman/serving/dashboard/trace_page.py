@@ -273,6 +273,10 @@ def opinions(labels: Sequence[Label], words: Sequence[Feedback], *, rater: str, 
             text = (word.text or "") if word is not None else ""
             share = f", {label.probability:.0%}" if label.probability is not None else ""
             found.append(_opinion((who, source_of(who), SUCCESS), said + share, text, label.at, (label.good, rater, holds)))
+        elif source_of(who) is Source.LABELER:
+            before = next((each.good for each in reversed(labels) if each.who == who and each.good is not None), None)
+            says = "withdrew what it said" + ("" if before is None else f": {'good' if before else 'bad'}")
+            found.append(_opinion((who, Source.LABELER, SUCCESS), says, "", label.at, (None, rater, None)))
     for word in words:
         if word.label is None:
             low, high = word.scale

@@ -1,7 +1,9 @@
 """What was said of traces after they came in, and what of it holds."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +14,7 @@ from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
-from journeyman.stores.traces.base import RECORDER, Label
+from journeyman.stores.traces.base import AUTO, RECORDER, Label
 from journeyman.stores.traces.tables import PARTS, TRACE_CALLS, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 Row = sa.Row[Any]
@@ -282,3 +284,42 @@ def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
         else:
             found.setdefault(label.who, {})[label.trace_id] = label.good
     return found
+
+
+# What an auto-labeler said, and what of it a person is asked about.
+
+AUDIT = 0.05
+"""Share of an auto-labeler's labels that a person is asked about."""
+
+
+def ticket(trace_id: str) -> str:
+    """The place of a trace in an order that has nothing to do with what it is: the same at any time, so that whoever draws the
+    first of it draws at random and need not keep a list (permanent random numbers; E. Ohlsson, 1995)."""
+    return blake2b(trace_id.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def proposed(history: Iterable[Label]) -> Mapping[str, bool]:
+    """What the labeler said of the traces that a person spoke of after it: what it can be held to.
+
+    Args:
+        history: Every word that was given, oldest first.
+    """
+    stands, found, spoken = dict[str, bool](), dict[str, bool](), set[str]()
+    for label in history:
+        if label.who == AUTO:
+            if label.good is None:
+                stands.pop(label.trace_id, None)
+            else:
+                stands[label.trace_id] = label.good
+        elif label.trace_id not in spoken and source_of(label.who) in (Source.PERSON, Source.TRUTH):
+            spoken.add(label.trace_id)
+            if label.trace_id in stands:
+                found[label.trace_id] = stands[label.trace_id]
+    return found
+
+
+def to_audit(history: Sequence[Label], share: float = AUDIT) -> list[str]:
+    """The traces that a person is asked about because the labeler labelled them, drawn by `ticket`, answered ones too."""
+    last = {label.trace_id: label.good for label in history if label.who == AUTO}
+    spoken = sorted((id for id, good in last.items() if good is not None), key=ticket)
+    return spoken[: math.ceil(share * len(spoken))]

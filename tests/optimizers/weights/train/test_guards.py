@@ -1,10 +1,12 @@
 """Guards on recorded runs: some went well, some fell apart. How they were made stands in curves/README.md."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from journeyman.core.score import Reward, Score
 from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.metrics import UpdateMetrics
@@ -148,3 +150,49 @@ def test_without_looks_a_checkpoint_that_a_guard_would_call_good_is_kept() -> No
     assert metrics.worth_keeping(updates[:34], [0, 10, 20, 30]) == {20, 30}
     looked = [*updates[:9], replace(updates[9], validation=0.4), *updates[10:]]
     assert metrics.worth_keeping(looked, [0, 10, 20, 30, 40]) == {10}
+
+
+def drifting(correlations: Sequence[float | None]) -> list[UpdateMetrics]:
+    """A run in which nothing else is wrong."""
+    return [
+        UpdateMetrics(step=step, of=60, reward=0.5, more={} if each is None else {metrics.GUESSES_AGREE: each})
+        for step, each in enumerate(correlations)
+    ]
+
+
+def test_a_training_that_pleases_a_learned_reward_and_not_the_verifier_is_stopped() -> None:
+    found = stopped(drifting([0.6] * 10 + [0.5, 0.3, 0.1, 0.0] + [-0.1] * 10), config("grpo"))
+    assert found is not None
+    assert 14 <= found[0] <= 22
+    assert "the correlation of learned rewards with what was verified fell from 0.60 to 0." in found[1].reason
+    assert "teach them anew" in found[1].reason
+
+
+def test_one_that_never_agreed_is_stopped_once_that_is_known() -> None:
+    found = stopped(drifting([-0.1] * 30), config("grpo"))
+    assert found is not None
+    assert found[0] == 2 * metrics.WINDOW - 1
+    assert "fell to -0.10, and was -0.10 at first" in found[1].reason
+
+
+@pytest.mark.parametrize(
+    "correlations", [[0.5] * 40, [0.5, 0.3] * 20, [0.2] * 10 + [0.6] * 30, [None] * 40, [0.4] * 6 + [None] * 34]
+)
+def test_a_learned_reward_that_goes_on_agreeing_or_of_which_nothing_is_known_stops_nothing(
+    correlations: Sequence[float | None],
+) -> None:
+    assert stopped(drifting(correlations), config("grpo")) is None
+
+
+def score(verified: float | None, guessed: float | None) -> Score:
+    told = Reward(name="answer", value=verified), Reward(name="learned", value=guessed)
+    return Score(trace_id="t", rewards=told)
+
+
+def test_agreement_is_the_correlation_over_attempts_of_which_both_is_known() -> None:
+    scores = [score(1.0, 0.9), score(0.0, 0.2), score(1.0, 0.7), score(0.0, 0.1), score(None, 1.0), score(1.0, None)]
+    found = metrics.agreement_of_guesses(scores)
+    assert found == pytest.approx(0.65 / 0.4475**0.5)
+    assert metrics.agreement_of_guesses([score(1.0, 0.9), score(1.0, 0.2)]) is None, "all is right"
+    assert metrics.agreement_of_guesses([score(1.0, 0.5), score(0.0, 0.5)]) is None, "the guess says one thing"
+    assert metrics.agreement_of_guesses([]) is None

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,15 @@ pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weig
 import torch
 
 from journeyman.core.errors import InputError
+from journeyman.core.reward import verified_first
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Task
 from journeyman.core.trace import Trace
+from journeyman.optimizers.weights import metrics
+from journeyman.optimizers.weights.job import Ended
 from journeyman.optimizers.weights.train import drop_zero_advantages
 from journeyman.optimizers.weights.train.online import OnlineGRPOTrainer, grpo
+from journeyman.optimizers.weights.train.run import train
 from journeyman.optimizers.weights.train.sampling import merged
 from tests.support.grpo import TASKS, Judge, by_length
 from tests.support.grpo import work as small_work
@@ -282,3 +290,27 @@ def test_tasks_whose_prompts_are_too_long_are_left_out_and_counted(tmp_path: Pat
     trainer = grpo(work(tmp_path, Judge(by_length), max_prompt_tokens=36))
     assert len(set(trainer.train_dataset["task"])) == 5
     assert "3 of 8 tasks are left out: their prompts have more than 36 tokens" in caplog.text
+
+
+class Contrary(Judge):
+    """A verifier, and a learned reward that likes what the verifier does not."""
+
+    def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
+        judged = super().judge(attempts)
+        guesses = [Reward(name="learned", value=1 - (each.total or 0.0)) for each in judged]
+        return [
+            replace(each, rewards=verified_first([*each.rewards, guess])) for each, guess in zip(judged, guesses, strict=True)
+        ]
+
+
+def test_a_training_whose_learned_reward_parts_from_the_verifier_is_stopped_with_a_sentence(tmp_path: Path) -> None:
+    setup = work(tmp_path, Contrary(by_length), max_steps=40, checkpoint_interval=4)
+    outcome = train(grpo(setup), setup)
+    assert outcome is not None
+    assert outcome.ended is Ended.GUARDED
+    assert "the correlation of learned rewards with what was verified fell to -1.00" in outcome.reason
+    updates = metrics.read(setup.job.metrics)
+    assert updates[-1].step < 40
+    # What the verifier calls better was rewarded all the same: a guess has a fifth of the weight.
+    known = [each.more[metrics.GUESSES_AGREE] for each in updates if metrics.GUESSES_AGREE in each.more]
+    assert known == pytest.approx([-1.0] * len(known))

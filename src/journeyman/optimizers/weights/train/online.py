@@ -23,8 +23,10 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.score import Score
 from journeyman.core.task import Task
 from journeyman.models.local import peft_as_it_is
+from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.rows import TextOrMessages
 from journeyman.optimizers.weights.train import (
@@ -270,13 +272,13 @@ class _RowJudge:
     model: str
     numbers: Iterator[int] = field(default_factory=count)
 
-    def rewards(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[TextOrMessages]) -> list[float | None]:
-        """What each is worth, from 0 to 1; `None` where that cannot be told."""
+    def scores(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[TextOrMessages]) -> list[Score]:
+        """What each is worth, in their order."""
         attempts = [
             (task, attempt(task, row["prompt"], completion, id=f"training/{task.id}/{next(self.numbers)}", model=self.model))
             for task, row, completion in zip((self.tasks[row["task"]] for row in rows), rows, completions, strict=True)
         ]
-        return [score.total for score in self.who.judge(attempts)]
+        return list(self.who.judge(attempts))
 
 
 class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
@@ -320,10 +322,12 @@ class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped he
         return generated
 
     def _row_rewards(self, rows: Sequence[Mapping[str, Any]], generated: Any) -> list[float | None]:
-        rewards = self._judge.rewards(rows, generated[_COMPLETIONS])
+        scores = self._judge.scores(rows, generated[_COMPLETIONS])
+        rewards = [score.total for score in scores]
         known = [reward for reward in rewards if reward is not None]
         self._note_metric("solved", fmean(reward >= 1.0 for reward in known) if known else None)
         self._note_metric("unknown", 1 - len(known) / len(rewards))
+        self._note_metric(metrics.GUESSES_AGREE, metrics.agreement_of_guesses(scores))
         return rewards
 
     def _update_curriculum(self, drawn: Curriculum, rows: Sequence[Mapping[str, Any]], rewards: Sequence[float | None]) -> None:
