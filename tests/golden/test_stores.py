@@ -80,7 +80,7 @@ def watched(store: TraceStore) -> Iterator[str]:
         for given in store.rewards(trace.id):
             yield line("reward", trace=trace.id, **asdict(given))
         for row in store.spans([trace.id]).get(trace.id, ()):
-            yield line("span", **asdict(row))
+            yield line("span", **{name: value for name, value in row._asdict().items() if name != "packed"})
     for label in store.labels():
         yield line("label", **asdict(label))
     yield line("found", words=[found.id for found in store.page(Query(text="plums pears"), limit=200).lines])

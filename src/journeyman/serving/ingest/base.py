@@ -127,8 +127,7 @@ class RecordCleaner:
         from journeyman.tracing.otel import spans
         from journeyman.tracing.otel.wire import RawSpan
 
-        raw = RawSpan(trace_id=row.trace_id, span_id=row.span_id, at=row.at, body=row.body, scope=row.scope)
-        clean = spans.redacted(raw, self.redactor.text)
+        clean = spans.redacted(RawSpan(row.trace_id, row.span_id, row.at, row.body, row.scope), self.redactor.text)
         if not self.content:
             clean = spans.without_content(clean)
-        return replace(row, body=clean.body, scope=clean.scope)
+        return SpanRow(*clean, packed=row.packed if clean.body == row.body else b"")
