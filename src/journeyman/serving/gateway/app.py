@@ -12,7 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
-import aiohttp
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -20,6 +19,7 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
 from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of, named_host
 from journeyman.io.metrics import CONTENT_TYPE
+from journeyman.io.processes import spare_memory
 from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
 from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
 from journeyman.serving.gateway.feedback import FeedbackDesk
@@ -40,7 +40,7 @@ from journeyman.serving.gateway.request import (
     body_of,
     parse_request,
 )
-from journeyman.serving.gateway.upstreams import BreakerState, GatewayMetrics, Routes, Upstream, UpstreamClient
+from journeyman.serving.gateway.upstreams import BreakerState, GatewayMetrics, Routes, Upstream, UpstreamClient, broken
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.codec import pack
@@ -137,7 +137,7 @@ async def _models_of(
             found = json.loads(await response.content.read(_LARGEST) if response.status == 200 else b"")
         finally:
             response.close()
-    except (HTTPRejection, aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
+    except (HTTPRejection, *broken(), ValueError, RecursionError):
         return None
     rows = found.get("data") if isinstance(found, dict) else None
     return [row for row in rows or () if isinstance(row, dict) and isinstance(row.get("id"), str)]
@@ -464,6 +464,7 @@ def serve(
         ready: Called once clients can come.
     """
 
+    spare_memory()
     # What is loaded stays. What comes and goes is rarely in a circle, and need not be looked through after each few requests.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

@@ -27,6 +27,7 @@ from journeyman.core.errors import StoreError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import Trace
 from journeyman.experiments.settings import RecordSettings
+from journeyman.io.processes import spare_memory
 from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import QueueLimits
 from journeyman.serving.ingest.writer import StoreIntake
@@ -58,8 +59,6 @@ _PAUSE = 1.0
 _LEAVING = 1.0
 """Seconds that a monitor beside it has to end."""
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
-_FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""Else each thread would keep memory that others cannot use, and what a large batch took would never be given back."""
 _COUNTED = ("submit", "add", "keep")
 """What is recorded: it is lost where it finds no room, and counted."""
 _URGENT = ("spans", "keep")
@@ -179,9 +178,8 @@ class SubprocessIntake:
             number = theirs.fileno()
             # Its own group: Ctrl-C is for the server, which tells it when to end.
             self._process = subprocess.Popen(
-                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0,
-                env={**_FRUGAL, **os.environ},
-            )  # fmt: skip
+                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0
+            )
             self._socket = Connection(ours.detach())
         self._socket.send(self._settings)
         self._ear = threading.Thread(target=self._listen, args=(self._socket,), name="journeyman-heard", daemon=True)
@@ -369,6 +367,7 @@ def _main(descriptor: int) -> None:
     for told in (signal.SIGINT, signal.SIGTERM):
         # It ends when the server has handed over the last; that one is told to stop.
         signal.signal(told, signal.SIG_IGN)
+    spare_memory()
     # What is held is a great many small things that live long and stand in no circle: looking through them again and again
     # takes a fifth of the time.
     gc.set_threshold(20_000, 20, 50)
