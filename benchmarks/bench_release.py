@@ -1,5 +1,5 @@
-"""What a playbook in live requests costs, a rollout, and mirrored requests: gateways that only record, put a playbook in, have a
-rollout open, or ask a candidate each request a second time behind the answer.
+"""What a playbook in live requests costs, a rollout, and mirrored requests: gateways that only record, put a playbook in,
+have a rollout open, or ask a candidate each request a second time behind the answer.
 
     python -m benchmarks.bench_release
     python -m benchmarks.bench_release --quick --json
