@@ -88,8 +88,14 @@ class RecordCleaner:
         return [self.trace(trace) for trace in self.read(exchange)]
 
     def trace(self, trace: Trace) -> Trace:
+        return self._kept(self._redacted(trace))
+
+    def made_anew(self, trace: Trace) -> Trace:
+        """The same of a trace whose steps are others each time that it is made, so that none of them is known again."""
+        return self._kept(self.redactor.trace(trace))
+
+    def _kept(self, clean: Trace) -> Trace:
         # Also where no content is kept: names of tools and models stay, and whatever a client wrote into them.
-        clean = self._redacted(trace)
         return clean if self.content else shapes_only(clean)
 
     def _redacted(self, trace: Trace) -> Trace:

@@ -311,7 +311,7 @@ def _span_assembler(read: ReadSpans | None, cleaner: RecordCleaner) -> SpanAssem
     if read is None:
         return None
     # Cleaned once more: what was in pieces in the spans stands together in the trace.
-    return SpanAssembler(lambda rows: [cleaner.trace(trace) for trace in read(rows)])
+    return SpanAssembler(lambda rows: [cleaner.made_anew(trace) for trace in read(rows)])
 
 
 class _StoreThread:
