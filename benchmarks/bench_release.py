@@ -76,8 +76,8 @@ def rollout(path: Path | str, *, mirrored: bool = False) -> None:
     )
     with open_rollouts(path) as releases:
         releases.start(begun)
-        kind, shares = (EventKind.SHADOW, {}) if mirrored else (EventKind.RAMP, begun.next_shares(0.5))
-        releases.advance(begun.then(kind, cause, shares))
+        ramp = begun.then(EventKind.RAMP, cause, begun.next_shares(0.5))
+        releases.advance(begun.then(EventKind.SHADOW, cause, {}) if mirrored else ramp)
 
 
 def own_cpu_seconds(pid: int) -> float:

@@ -137,7 +137,9 @@ async def _models_of(
             found = json.loads(await response.content.read(_LARGEST) if response.status == 200 else b"")
         finally:
             response.close()
-    except (HTTPRejection, *broken(), ValueError, RecursionError):
+    except (HTTPRejection, ValueError, RecursionError):
+        return None
+    except broken():
         return None
     rows = found.get("data") if isinstance(found, dict) else None
     return [row for row in rows or () if isinstance(row, dict) and isinstance(row.get("id"), str)]

@@ -57,7 +57,7 @@ def insert_tuples(connection: sa.Connection, table: sa.Table, names: tuple[str, 
     try:
         # Column by column: of most columns nothing is to be done.
         pairs = zip(zip(*rows, strict=True), processes, strict=True)
-        columns = [column if to is None else map(to, column) for column, to in pairs]
+        columns: list[Iterable[Any]] = [column if to is None else map(to, column) for column, to in pairs]
         return connection.exec_driver_sql(text, list(zip(*columns, strict=True))).rowcount
     except (TypeError, ValueError, OverflowError) as error:
         # The driver's own, which SQLAlchemy lets through.
