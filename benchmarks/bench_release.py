@@ -1,4 +1,5 @@
-"""What a playbook in live requests costs, and a rollout: gateways that only record, put a playbook in, or have a rollout open.
+"""What a playbook in live requests costs, a rollout, and mirrored requests: gateways that only record, put a playbook in,
+have a rollout open, or ask a candidate each request a second time behind the answer.
 
     python -m benchmarks.bench_release
     python -m benchmarks.bench_release --quick --json
@@ -54,8 +55,8 @@ def playbook() -> Playbook:
     return Playbook(bullets=tuple(Bullet(id=f"b-{each:012x}", content=_ADVICE.format(number=each)) for each in numbers))
 
 
-def rollout(path: Path | str) -> None:
-    """A store in which half of the sessions are given the playbook."""
+def rollout(path: Path | str, *, mirrored: bool = False) -> None:
+    """A store in which half of the sessions are given the playbook; or nobody, and every request is mirrored to it."""
     candidate = candidate_of(playbook())
     assert candidate is not None
     with open_store(path) as store:
@@ -68,14 +69,15 @@ def rollout(path: Path | str) -> None:
         arms=(Arm(name="canary", candidate_id=candidate.id),),
         baseline=nothing(),
         salt="bench" * 4,
-        plan=RolloutPlan(),
+        plan=RolloutPlan(shadow_share=1.0, shadow_pairs=1_000_000, shadow_unpriced="go_on") if mirrored else RolloutPlan(),
         verdict="passed",
         created_at=at,
         events=(RolloutEvent(number=1, kind=EventKind.START, shares={}, cause=cause),),
     )
     with open_rollouts(path) as releases:
         releases.start(begun)
-        releases.advance(begun.then(EventKind.RAMP, cause, begun.next_shares(0.5)))
+        ramp = begun.then(EventKind.RAMP, cause, begun.next_shares(0.5))
+        releases.advance(begun.then(EventKind.SHADOW, cause, {}) if mirrored else ramp)
 
 
 def own_cpu_seconds(pid: int) -> float:
@@ -99,16 +101,20 @@ def one_round(
     return figures
 
 
-def served(port: int) -> int:
-    """Requests that the playbook was put into."""
+def counted(port: int, name: str) -> int:
+    """A counter of a gateway, over all its labels that begin so."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return round(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("journeyman_release_served_total{")))
+    return round(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)))
 
 
-def added(rounds: list[dict[str, dict[str, float]]], what: str) -> float:
-    """By an open rollout."""
-    return statistics.median(each["rollout"][what] - each["recording"][what] for each in rounds)
+def added(rounds: list[dict[str, dict[str, float]]], what: str, by: str = "rollout") -> float:
+    return statistics.median(each[by][what] - each["recording"][what] for each in rounds)
+
+
+def ratio(rounds: list[dict[str, dict[str, float]]], what: str, of: str) -> float:
+    """To recording alone."""
+    return statistics.median(each[of][what] / each["recording"][what] for each in rounds)
 
 
 def compared(rounds: int, requests: int, store: str) -> dict[str, float]:
@@ -124,40 +130,45 @@ def compared(rounds: int, requests: int, store: str) -> dict[str, float]:
 
         file = folder / "playbook.json"
         files.save(playbook(), file)
-        ours = at("rollout")
+        ours, shadow = at("rollout"), at("mirrored")
         rollout(ours[1])
+        rollout(shadow[1], mirrored=True)
         stack.enter_context(started(sys.executable, "-m", "benchmarks.bench_gateway", "--answer", str(upstream)))
         time.sleep(2)
         servers = {
             "playbook": stack.enter_context(journeyman(upstream, "--playbook", str(file), *at("playbook"))),
             "recording": stack.enter_context(journeyman(upstream, *at("recording"))),
             "rollout": stack.enter_context(journeyman(upstream, *ours)),
+            "mirrored": stack.enter_context(journeyman(upstream, *shadow)),
         }
         one_round(servers, max(50, requests // 10), 4, 0)
         alone = [one_round(servers, requests, 1, number) for number in range(rounds)]
         known = [one_round(servers, requests, 1, number, SESSIONS) for number in range(rounds)]
         many = [one_round(servers, requests, 32, number, SESSIONS) for number in range(rounds)]
         sent = max(50, requests // 10) + 3 * rounds * requests
-        assert served(servers["playbook"][1]) == sent, "the playbook was not put into every request"
+        put_in = counted(servers["playbook"][1], "journeyman_release_served_total{")
+        assert put_in == sent, "the playbook was not put into every request"
+        mirrored = counted(servers["mirrored"][1], 'journeyman_release_mirrored_total{outcome="answered"')
         memory = {name: memory_mb(pid) for name, (pid, _) in servers.items()}
     return {
         "tokens": len(playbook().prompt(Task(id="", question=""))) // CHARACTERS_PER_TOKEN,
         "p50_ms": statistics.median(each["recording"]["p50_ms"] for each in alone),
-        "added_p50_ms": statistics.median(each["playbook"]["p50_ms"] - each["recording"]["p50_ms"] for each in alone),
+        "added_p50_ms": added(alone, "p50_ms", "playbook"),
         "rollout_first_p50_ms": added(alone, "p50_ms"),
         "rollout_first_p99_ms": added(alone, "p99_ms"),
         "rollout_known_p50_ms": added(known, "p50_ms"),
-        "rollout_throughput": statistics.median(
-            each["rollout"]["per_second"] / each["recording"]["per_second"] for each in many
-        ),
+        "rollout_throughput": ratio(many, "per_second", "rollout"),
+        "mirrored_share": mirrored / sent,
+        "mirrored_p50_ms": added(known, "p50_ms", "mirrored"),
+        "mirrored_p50": ratio(known, "p50_ms", "mirrored"),
+        "mirrored_p99": ratio(known, "p99_ms", "mirrored"),
+        "mirrored_throughput": ratio(many, "per_second", "mirrored"),
         "rollout_memory_mb": memory["rollout"] - memory["recording"],
-        "added_p99_ms": statistics.median(each["playbook"]["p99_ms"] - each["recording"]["p99_ms"] for each in alone),
-        "added_cpu_ms": statistics.median(each["playbook"]["cpu_ms"] - each["recording"]["cpu_ms"] for each in alone),
-        "added_gateway_ms": statistics.median(
-            each["playbook"]["gateway_ms"] - each["recording"]["gateway_ms"] for each in alone
-        ),
+        "added_p99_ms": added(alone, "p99_ms", "playbook"),
+        "added_cpu_ms": added(alone, "cpu_ms", "playbook"),
+        "added_gateway_ms": added(alone, "gateway_ms", "playbook"),
         "per_second": statistics.median(each["recording"]["per_second"] for each in many),
-        "throughput": statistics.median(each["playbook"]["per_second"] / each["recording"]["per_second"] for each in many),
+        "throughput": ratio(many, "per_second", "playbook"),
         "added_memory_mb": memory["playbook"] - memory["recording"],
     }
 
@@ -191,6 +202,11 @@ def main() -> int:
         f"a rollout: a session's first request p50 {found['rollout_first_p50_ms']:+.2f} ms, p99 "
         f"{found['rollout_first_p99_ms']:+.1f}; a known session p50 {found['rollout_known_p50_ms']:+.3f}; at 32 connections "
         f"{found['rollout_throughput']:.1%}; memory {found['rollout_memory_mb']:+.0f} MB"
+    )
+    print(
+        f"every request mirrored ({found['mirrored_share']:.0%} were, others while there was much to do): a client's p50 "
+        f"{found['mirrored_p50_ms']:+.3f} ms ({found['mirrored_p50']:.1%}), p99 {found['mirrored_p99']:.1%}; at 32 connections "
+        f"{found['mirrored_throughput']:.1%}"
     )
     print(
         f"budget: {ADDED_MS} ms at the median, {first} of a session's first request, {THROUGHPUT:.0%} of the throughput: "

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from journeyman.stores.traces.base import SpanRow
+from journeyman.stores.traces.codec import pack
 from journeyman.tracing.otel import wire
 
 BEGAN = 1_767_312_000_000_000_000
@@ -43,6 +44,5 @@ def body(*spans: dict[str, Any]) -> bytes:
 
 
 def rows(*spans: dict[str, Any]) -> list[SpanRow]:
-    """The same, as the intake takes them."""
-    found = wire.spans(body(*spans), wire.JSON).spans
-    return [SpanRow(trace_id=e.trace_id, span_id=e.span_id, at=e.at, body=e.body, scope=e.scope) for e in found]
+    """The same, as the gateway hands them over."""
+    return [SpanRow(*each, packed=pack(each.body)) for each in wire.spans(body(*spans), wire.JSON).spans]

@@ -9,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_GIVEN_BACK = 128 << 10
+"""Bytes from which on what is free goes back to the system."""
 
 
 def start_time(pid: int) -> str | None:
@@ -77,3 +80,15 @@ def session_cpu_seconds(session: int) -> float | None:
                 found = True
                 ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK") if found else None
+
+
+def spare_memory() -> None:
+    """Keep no memory that is not used, at the cost of asking for it again (mallopt(3)). Call it before other threads begin.
+
+    Else glibc lets each thread keep what others cannot use, and never gives back what a large batch took. With another C
+    library nothing happens.
+    """
+    with suppress(AttributeError):
+        set_option = ctypes.CDLL(None).mallopt
+        for option, value in ((_M_ARENA_MAX, 1), (_M_TRIM_THRESHOLD, _GIVEN_BACK), (_M_MMAP_THRESHOLD, _GIVEN_BACK)):
+            set_option(option, value)

@@ -254,6 +254,19 @@ ASSIGNMENTS = sa.Table(
 )
 """Which arm a session is on: the first row, whoever wrote it. `event` is the number of the event whose shares drew it."""
 
+
+def _compared_call() -> tuple[sa.Column[Any], ...]:
+    """What the arms of a rollout are compared by, of one call."""
+    return (
+        _any_text("trace_id", index=True),
+        sa.Column("failed", sa.Boolean, nullable=False),
+        sa.Column("seconds", sa.Float),
+        sa.Column("cost", sa.Float),
+        sa.Column("tokens", NUMBER),
+        _at(),
+    )
+
+
 SERVED_CALLS = sa.Table(
     "served_calls",
     METADATA,
@@ -261,12 +274,7 @@ SERVED_CALLS = sa.Table(
     _text("rollout_id"),
     _text("unit"),
     _any_text("call_id"),
-    _any_text("trace_id", index=True),
-    sa.Column("failed", sa.Boolean, nullable=False),
-    sa.Column("seconds", sa.Float),
-    sa.Column("cost", sa.Float),
-    sa.Column("tokens", NUMBER),
-    _at(),
+    *_compared_call(),
     sa.Column("recorded_at", Micros),
     sa.UniqueConstraint("rollout_id", "call_id"),
     sa.Index("ix_served_calls_unit", "rollout_id", "unit"),
@@ -282,12 +290,7 @@ MIRRORED_CALLS = sa.Table(
     _text("pair"),
     _text("arm"),
     _text("unit"),
-    _any_text("trace_id", index=True),
-    sa.Column("failed", sa.Boolean, nullable=False),
-    sa.Column("seconds", sa.Float),
-    sa.Column("cost", sa.Float),
-    sa.Column("tokens", NUMBER),
-    _at(),
+    *_compared_call(),
     sa.UniqueConstraint("rollout_id", "pair", "arm"),
 )
 """The two answers of one request that was mirrored, kept with their traces: production's, which the client was given, and the

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from journeyman.core.alert import Alert, AlertState, webhook_body
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.experiments.settings import AlertSettings, ChannelSettings
-from journeyman.io.http_client import Broken, Connections, TooLong, Unreachable
 
 SECONDS = 10.0
 """For which a channel is waited for."""
@@ -53,6 +52,9 @@ class Webhook:
     url: str = field(repr=False)
 
     def send(self, alert: Alert) -> None:
+        # Where no alert is sent, nothing is loaded for it.
+        from journeyman.io.http_client import Broken, TooLong, Unreachable
+
         try:
             status = asyncio.run(self._posted(json.dumps(webhook_body(alert, self.name), default=str).encode()))
         except (Unreachable, Broken, TooLong, TimeoutError):
@@ -62,6 +64,8 @@ class Webhook:
             raise DeliveryFailed(f"the channel {self.name} answers with HTTP status {status}")
 
     async def _posted(self, body: bytes) -> int:
+        from journeyman.io.http_client import Connections
+
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         headers = {"user-agent": "journeyman"}

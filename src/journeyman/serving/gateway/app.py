@@ -12,7 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
-import aiohttp
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -20,6 +19,7 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
 from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of, named_host
 from journeyman.io.metrics import CONTENT_TYPE
+from journeyman.io.processes import spare_memory
 from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
 from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
 from journeyman.serving.gateway.feedback import FeedbackDesk
@@ -40,9 +40,10 @@ from journeyman.serving.gateway.request import (
     body_of,
     parse_request,
 )
-from journeyman.serving.gateway.upstreams import BreakerState, GatewayMetrics, Routes, Upstream, UpstreamClient
+from journeyman.serving.gateway.upstreams import BreakerState, GatewayMetrics, Routes, Upstream, UpstreamClient, broken
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
+from journeyman.stores.traces.codec import pack
 from journeyman.tracing.otel import wire
 
 # Who may come in. What is asked of a page is asked of the pages' own guard.
@@ -136,7 +137,9 @@ async def _models_of(
             found = json.loads(await response.content.read(_LARGEST) if response.status == 200 else b"")
         finally:
             response.close()
-    except (HTTPRejection, aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
+    except (HTTPRejection, ValueError, RecursionError):
+        return None
+    except broken():
         return None
     rows = found.get("data") if isinstance(found, dict) else None
     return [row for row in rows or () if isinstance(row, dict) and isinstance(row.get("id"), str)]
@@ -189,15 +192,18 @@ class Telemetry:
         read = wire.spans if signal == "traces" else wire.logs
         # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
         async with self._reading:
-            batch = await asyncio.to_thread(read, body, kind, encoding=encoding, limit=self._limit)
-        rows = [
-            SpanRow(trace_id=each.trace_id, span_id=each.span_id, at=each.at, body=each.body, scope=each.scope)
-            for each in batch.spans
-        ]
+            batch, rows = await asyncio.to_thread(self._rows, lambda: read(body, kind, encoding=encoding, limit=self._limit))
         if rows:
             await asyncio.wrap_future(self._intake.spans(rows))
         self._metrics.stored().inc(len(rows))
         return wire.answer(batch, signal, kind)
+
+    @staticmethod
+    def _rows(read: Callable[[], wire.SpanBatch]) -> tuple[wire.SpanBatch, list[SpanRow]]:
+        """What came, compressed here: it is half of what the process that records would have to do, and keeps no thread of
+        this one waiting."""
+        batch = read()
+        return batch, [SpanRow(*each, packed=pack(each.body)) for each in batch.spans]
 
     async def _refuse(self, send: Send, status: int, said: str, kind: str, code: int) -> None:
         self._metrics.refused(f"otlp_{status}").inc()
@@ -460,6 +466,7 @@ def serve(
         ready: Called once clients can come.
     """
 
+    spare_memory()
     # What is loaded stays. What comes and goes is rarely in a circle, and need not be looked through after each few requests.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

@@ -6,15 +6,17 @@ or one of your own. Until they have spoken nothing of the answer is passed on, a
 
 import asyncio
 from collections.abc import Sequence
-
-import aiohttp
-from aiohttp import ClientResponse
+from typing import TYPE_CHECKING
 
 from journeyman.core import extension
 from journeyman.core.reward import HALF
 from journeyman.serving.gateway.request import Header
+from journeyman.serving.gateway.upstreams import broken
 from journeyman.serving.releases.context import ServedTarget
 from journeyman.tracing.wire.dialects import Exchange, read_exchange
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 
 class AnswerCheck:
@@ -60,7 +62,7 @@ def better(target: ServedTarget) -> str | None:
 class HeldAnswer:
     """An answer of which the beginning was read before it is passed on. It is read as an aiohttp response is."""
 
-    def __init__(self, response: ClientResponse) -> None:
+    def __init__(self, response: "ClientResponse") -> None:
         self._response = response
         self._parts: list[bytes] = []
         self._broken: BaseException | None = None
@@ -76,7 +78,7 @@ class HeldAnswer:
                 self._parts.append(data)
                 if (size := size + len(data)) > limit:
                     return None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except broken() as error:
             self._broken = error
             return None
         return b"".join(self._parts)

@@ -6,11 +6,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from uuid import uuid4
-
-import aiohttp
-from aiohttp import ClientResponse
 
 from journeyman.agents.splice import RequestBody, UnreadableBody
 from journeyman.core.errors import JourneymanError, StoreError
@@ -36,10 +33,14 @@ from journeyman.serving.gateway.upstreams import (
     Upstream,
     UpstreamClient,
     UpstreamFailure,
+    broken,
 )
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.releases.artifacts import address_of
 from journeyman.serving.releases.context import SPOKEN, MirrorTarget, Releases, ServedTarget, inject, with_release
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ _UNPROMPTED = frozenset({400, 413, 422})
 """What a server says to a prompt that it does not take: without what was put into it, it may."""
 
 
-Answer = ClientResponse | HeldAnswer
+Answer: TypeAlias = "ClientResponse | HeldAnswer"
 
 
 class _Asking(NamedTuple):
@@ -154,7 +155,7 @@ class Forwarder:
             self._metrics.served(candidate).inc()
         return call.with_served(found)
 
-    async def _answered(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
+    async def _answered(self, passage: "_ProxiedCall") -> "tuple[Upstream, ClientResponse]":
         """Who answers a call as it is served, and the answer. What a candidate does not answer, production does; the session
         counts as the candidate's all the same.
 
@@ -173,12 +174,12 @@ class Forwarder:
         call.fell_back = response.status < 400
         return upstream, response
 
-    async def _ask(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
+    async def _ask(self, passage: "_ProxiedCall") -> "tuple[Upstream, ClientResponse]":
         asking = self._route(passage.call)
         passage.asked_at = passage.asked_at or perf_counter()
         return await self._asking.ask(*asking)
 
-    async def _tried(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse] | None:
+    async def _tried(self, passage: "_ProxiedCall") -> "tuple[Upstream, ClientResponse] | None":
         """The answer of a candidate; `None` where it has none, and production may have: a server that is down, a model that is
         not there, a prompt that has become too long."""
         target = passage.call.served.target
@@ -193,7 +194,9 @@ class Forwarder:
             return None
         return upstream, response
 
-    async def _accepted(self, passage: "_ProxiedCall", upstream: Upstream, response: ClientResponse) -> tuple[Upstream, Answer]:
+    async def _accepted(
+        self, passage: "_ProxiedCall", upstream: Upstream, response: "ClientResponse"
+    ) -> tuple[Upstream, Answer]:
         """The answer; where checks say that it is no good, that of a better worker, whatever that is."""
         check, target, dialect = self._config.check, passage.call.served.target, passage.call.dialect
         if check is None or dialect is None or target is None or not target.is_chosen or response.status >= 400:
@@ -215,7 +218,7 @@ class Forwarder:
             self._intake.submit(refused.exchange(dialect))
         return other
 
-    async def _of(self, worker: str, passage: "_ProxiedCall", target: ServedTarget) -> tuple[Upstream, ClientResponse] | None:
+    async def _of(self, worker: str, passage: "_ProxiedCall", target: ServedTarget) -> "tuple[Upstream, ClientResponse] | None":
         """Another worker's answer to a call, which is its from then on; `None` where it has none."""
         call = passage.call
         model, url = address_of(worker)
@@ -385,13 +388,13 @@ class Mirrors:
                 self._asked.add(pair)
             return goes
 
-    async def _read(self, response: ClientResponse, record: ExchangeRecording, upstream: Upstream) -> None:
+    async def _read(self, response: "ClientResponse", record: ExchangeRecording, upstream: Upstream) -> None:
         record.status, record.streamed = response.status, response.content_type == "text/event-stream"
         record.encoding = response.headers.get("content-encoding", "").lower()
         try:
             while data := await response.content.readany():
                 record.add(data)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except broken() as error:
             record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
         finally:
             response.close()
@@ -454,7 +457,7 @@ class _ProxiedCall:
                 if kept is not None:
                     data, held = self._before_the_end(held, data)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except broken() as error:
             record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
             await send({"type": "http.response.body", "body": held, "more_body": True})
             return

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from itertools import count
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from pydantic import TypeAdapter, ValidationError
-from yarl import URL
 
 from journeyman.core.errors import InputError
 from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSettings
@@ -31,6 +30,11 @@ from journeyman.serving.gateway.request import (
 )
 from journeyman.serving.ingest.base import Health
 from journeyman.tracing.wire.dialects import versioned
+
+if TYPE_CHECKING:
+    # A quarter of what a server takes that is sent spans and asked for no model: loaded with the first call.
+    from aiohttp import ClientResponse, ClientSession, ClientTimeout
+    from yarl import URL
 
 # Leaves a server alone that keeps failing.
 
@@ -355,22 +359,15 @@ class UpstreamClient:
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
-        self._session = ClientSession(
-            connector=TCPConnector(limit=0, ttl_dns_cache=60),
-            # What one client is given must not be sent for another.
-            cookie_jar=DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
-            max_line_size=65_536,
-            max_field_size=65_536,
-        )
+        self._session: ClientSession | None = None
 
     async def close(self) -> None:
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def ask(
         self, call: ProxyRequest, route: Sequence[Upstream], meant: Upstream | None = None
-    ) -> tuple[Upstream, ClientResponse]:
+    ) -> "tuple[Upstream, ClientResponse]":
         """The first answer that is worth passing on; else the last that there was. Its body is still to be read.
 
         Args:
@@ -399,7 +396,7 @@ class UpstreamClient:
             return held
         raise _rejection(call, route, failure)
 
-    async def ask_one(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse:
+    async def ask_one(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> "ClientResponse":
         """The answer of this upstream, of a route that begins with `first`. Raises as `ask`."""
         if not upstream.breaker.enter():
             raise _rejection(call, (upstream,), None)
@@ -408,20 +405,20 @@ class UpstreamClient:
             raise _rejection(call, (upstream,), (upstream, said))
         return said
 
-    async def ask_aside(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse | UpstreamFailure:
+    async def ask_aside(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> "ClientResponse | UpstreamFailure":
         """One attempt that nobody waits for: what comes of it closes this server to nobody else."""
         return await self._attempt(call, upstream, first)
 
     async def _send_with_retries(
         self, call: ProxyRequest, upstream: Upstream, first: Upstream, *, others: bool
-    ) -> ClientResponse | UpstreamFailure:
+    ) -> "ClientResponse | UpstreamFailure":
         """One upstream, again where that is safe and may help."""
         patience = PATIENCE_WITH_OTHERS if others else PATIENCE
         for tries in count(1):
             outcome = await self._measured(call, upstream, first)
             failure = outcome if isinstance(outcome, UpstreamFailure) else None
             asked = None
-            if isinstance(outcome, ClientResponse):
+            if not isinstance(outcome, UpstreamFailure):
                 if outcome.status not in BUSY:
                     return outcome
                 asked = _retry_after(outcome)
@@ -429,7 +426,7 @@ class UpstreamClient:
             worth_it = tries <= upstream.settings.retries and (failure is not None or wait <= patience)
             if not worth_it or not _repeatable(call, failure) or not upstream.breaker.enter():
                 return outcome
-            if isinstance(outcome, ClientResponse):
+            if not isinstance(outcome, UpstreamFailure):
                 outcome.close()
             try:
                 await asyncio.sleep(wait)
@@ -438,7 +435,7 @@ class UpstreamClient:
                 raise
         raise AssertionError("the last attempt returns")
 
-    async def _measured(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse | UpstreamFailure:
+    async def _measured(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> "ClientResponse | UpstreamFailure":
         """One attempt, as the breaker and the counters see it."""
         try:
             said = await self._attempt(call, upstream, first)
@@ -455,12 +452,15 @@ class UpstreamClient:
             upstream.breaker.succeeded()
         return said
 
-    async def _attempt(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse | UpstreamFailure:
+    async def _attempt(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> "ClientResponse | UpstreamFailure":
+        session = self._session or await self._opened()
+        import aiohttp
+
         settings = upstream.settings
         headers, query = headers_for(call, upstream, first)
         try:
             async with asyncio.timeout(settings.first_byte_seconds):
-                return await self._session.request(
+                return await session.request(
                     call.method,
                     _url(upstream.target(call.api, call.path, query)),
                     data=_payload(call.body),
@@ -480,6 +480,34 @@ class UpstreamClient:
         except (aiohttp.ClientError, OSError) as error:
             return UpstreamFailure("cut", f"broke off before it answered ({type(error).__name__})", reached=True)
 
+    async def _opened(self) -> "ClientSession":
+        # In a thread, as it takes a few tenths of a second in which others are served.
+        await asyncio.to_thread(import_module, "aiohttp")
+        self._session = self._session or _new_session()
+        return self._session
+
+
+def _new_session() -> "ClientSession":
+    from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+
+    return ClientSession(
+        connector=TCPConnector(limit=0, ttl_dns_cache=60),
+        # What one client is given must not be sent for another.
+        cookie_jar=DummyCookieJar(),
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
+        max_line_size=65_536,
+        max_field_size=65_536,
+    )
+
+
+@cache
+def broken() -> tuple[type[Exception], ...]:
+    """What is raised where an answer breaks off before its end."""
+    import aiohttp
+
+    return aiohttp.ClientError, TimeoutError, OSError
+
 
 def headers_for(call: ProxyRequest, upstream: Upstream, first: Upstream) -> tuple[list[tuple[str, str]], str]:
     """Headers and query for one upstream. A key goes only where it belongs."""
@@ -498,13 +526,17 @@ def headers_for(call: ProxyRequest, upstream: Upstream, first: Upstream) -> tupl
 
 
 @lru_cache(maxsize=256)
-def _url(address: str) -> URL:
+def _url(address: str) -> "URL":
+    from yarl import URL
+
     # What the client has encoded must not be encoded again.
     return URL(address, encoded=True)
 
 
 @lru_cache(maxsize=64)
-def _timeout(connect: float, idle: float, total: float) -> ClientTimeout:
+def _timeout(connect: float, idle: float, total: float) -> "ClientTimeout":
+    from aiohttp import ClientTimeout
+
     return ClientTimeout(total=total, sock_connect=connect, sock_read=idle)
 
 
@@ -520,7 +552,7 @@ def _repeatable(call: ProxyRequest, failure: UpstreamFailure | None) -> bool:
     return call.dialect is not None or call.method in ("GET", "HEAD", "OPTIONS")
 
 
-def _retry_after(response: ClientResponse) -> float | None:
+def _retry_after(response: "ClientResponse") -> float | None:
     """Seconds that the upstream asks for; infinitely many where it asks not to be asked again."""
     if response.headers.get("x-should-retry", "").lower() == "false":
         return float("inf")

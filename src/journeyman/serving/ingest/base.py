@@ -88,8 +88,14 @@ class RecordCleaner:
         return [self.trace(trace) for trace in self.read(exchange)]
 
     def trace(self, trace: Trace) -> Trace:
+        return self._kept(self._redacted(trace))
+
+    def made_anew(self, trace: Trace) -> Trace:
+        """The same of a trace whose steps are others each time that it is made, so that none of them is known again."""
+        return self._kept(self.redactor.trace(trace))
+
+    def _kept(self, clean: Trace) -> Trace:
         # Also where no content is kept: names of tools and models stay, and whatever a client wrote into them.
-        clean = self._redacted(trace)
         return clean if self.content else shapes_only(clean)
 
     def _redacted(self, trace: Trace) -> Trace:
@@ -127,8 +133,7 @@ class RecordCleaner:
         from journeyman.tracing.otel import spans
         from journeyman.tracing.otel.wire import RawSpan
 
-        raw = RawSpan(trace_id=row.trace_id, span_id=row.span_id, at=row.at, body=row.body, scope=row.scope)
-        clean = spans.redacted(raw, self.redactor.text)
+        clean = spans.redacted(RawSpan(row.trace_id, row.span_id, row.at, row.body, row.scope), self.redactor.text)
         if not self.content:
             clean = spans.without_content(clean)
-        return replace(row, body=clean.body, scope=clean.scope)
+        return SpanRow(*clean, packed=row.packed if clean.body == row.body else b"")

@@ -27,6 +27,7 @@ from journeyman.core.errors import StoreError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import Trace
 from journeyman.experiments.settings import RecordSettings
+from journeyman.io.processes import spare_memory
 from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import QueueLimits
 from journeyman.serving.ingest.writer import StoreIntake
@@ -58,8 +59,6 @@ _PAUSE = 1.0
 _LEAVING = 1.0
 """Seconds that a monitor beside it has to end."""
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
-_FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""Else each thread would keep memory that others cannot use, and what a large batch took would never be given back."""
 _COUNTED = ("submit", "add", "keep")
 """What is recorded: it is lost where it finds no room, and counted."""
 _URGENT = ("spans", "keep")
@@ -110,7 +109,8 @@ class SubprocessIntake:
 
     def spans(self, spans: Sequence[SpanRow]) -> "Future[None]":
         """Take raw spans. The future is done when they are on disk, and fails with `StoreError` when they cannot be."""
-        return self._ask("spans", tuple(spans), sum(500 + len(row.body) for row in spans))
+        # As plain tuples: each object of a class takes as long to be handed over as its bytes.
+        return self._ask("spans", tuple(map(tuple, spans)), sum(500 + len(row.body) + len(row.packed) for row in spans))
 
     def flush(self, timeout: float) -> bool:
         """Wait until all that was handed over before is in the store; whether that came in time."""
@@ -178,9 +178,8 @@ class SubprocessIntake:
             number = theirs.fileno()
             # Its own group: Ctrl-C is for the server, which tells it when to end.
             self._process = subprocess.Popen(
-                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0,
-                env={**_FRUGAL, **os.environ},
-            )  # fmt: skip
+                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0
+            )
             self._socket = Connection(ours.detach())
         self._socket.send(self._settings)
         self._ear = threading.Thread(target=self._listen, args=(self._socket,), name="journeyman-heard", daemon=True)
@@ -315,7 +314,7 @@ def _take(intake: Any, what: str, rest: Sequence[Any], say: Callable[..., None])
     elif what == "add":
         intake.add(rest[0])
     elif what in _URGENT:
-        taken = intake.spans(rest[1]) if what == "spans" else intake.keep(rest[1])
+        taken = intake.spans(tuple(map(SpanRow._make, rest[1]))) if what == "spans" else intake.keep(rest[1])
         taken.add_done_callback(lambda done: say("answer", rest[0], done.exception()))
     else:
         # Waiting must not keep what comes after from being taken.
@@ -368,6 +367,7 @@ def _main(descriptor: int) -> None:
     for told in (signal.SIGINT, signal.SIGTERM):
         # It ends when the server has handed over the last; that one is told to stop.
         signal.signal(told, signal.SIG_IGN)
+    spare_memory()
     # What is held is a great many small things that live long and stand in no circle: looking through them again and again
     # takes a fifth of the time.
     gc.set_threshold(20_000, 20, 50)

@@ -230,7 +230,7 @@ class StoreIntake:
     def spans(self, spans: Sequence[SpanRow]) -> "Future[None]":
         """Take raw spans. The future is done when they are on disk, and fails with `StoreError` when they cannot be."""
         done: Future[None] = Future()
-        size = 200 + sum(500 + len(row.body) for row in spans)
+        size = 200 + sum(500 + len(row.body) + len(row.packed) for row in spans)
         if not self._line.put(Waiting(rows=tuple(spans), weight=size, told=[done])):
             done.set_exception(StoreError(FULL))
         return done
@@ -311,7 +311,7 @@ def _span_assembler(read: ReadSpans | None, cleaner: RecordCleaner) -> SpanAssem
     if read is None:
         return None
     # Cleaned once more: what was in pieces in the spans stands together in the trace.
-    return SpanAssembler(lambda rows: [cleaner.trace(trace) for trace in read(rows)])
+    return SpanAssembler(lambda rows: [cleaner.made_anew(trace) for trace in read(rows)])
 
 
 class _StoreThread:

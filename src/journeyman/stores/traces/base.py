@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import RECORDER as RECORDER
@@ -191,8 +191,7 @@ class Statistics:
     """The smallest step in which there are few enough to be drawn; a day at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanRow:
+class SpanRow(NamedTuple):
     """A reported span as it came, so that it can be read anew later. The store does not look into `body`."""
 
     trace_id: str
@@ -201,6 +200,8 @@ class SpanRow:
     body: bytes
     scope: bytes = b""
     """What the span shares with others (resource and scope); kept once by its digest."""
+    packed: bytes = b""
+    """The body as it is kept, where whoever hands it over has compressed it; empty of what was read, and of a changed body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

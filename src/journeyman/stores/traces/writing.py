@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -45,23 +45,31 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     Raises:
         Unkeepable: A value has a type that its column cannot take.
     """
+    names = tuple(rows[0]) if rows else ()
+    return insert_tuples(connection, table, names, [tuple([row[name] for name in names]) for row in rows])
+
+
+def insert_tuples(connection: sa.Connection, table: sa.Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> int:
+    """The same of rows that are the values of these columns."""
     if not rows:
         return 0
-    text, processes = _compiled(connection.dialect, table, tuple(rows[0]))
+    text, processes = _compiled(connection.dialect, table, names)
     try:
-        told = [tuple([row[name] if to is None else to(row[name]) for name, to in processes]) for row in rows]
-        return connection.exec_driver_sql(text, told).rowcount
+        # Column by column: of most columns nothing is to be done.
+        pairs = zip(zip(*rows, strict=True), processes, strict=True)
+        columns: list[Iterable[Any]] = [column if to is None else map(to, column) for column, to in pairs]
+        return connection.exec_driver_sql(text, list(zip(*columns, strict=True))).rowcount
     except (TypeError, ValueError, OverflowError) as error:
         # The driver's own, which SQLAlchemy lets through.
         raise Unkeepable(f"what is to be kept in {table.name} has a value that cannot be: {error}") from error
 
 
 @lru_cache(maxsize=64)
-def _compiled(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> tuple[str, Sequence[tuple[str, Process]]]:
+def _compiled(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> tuple[str, Sequence[Process]]:
     columns = ", ".join(dialect.identifier_preparer.quote(name) for name in names)
     marks = ", ".join([_MARKS[dialect.name]] * len(names))
     sql = f"insert into {table.name} ({columns}) values ({marks}) on conflict do nothing"  # noqa: S608 - our own names
-    return sql, [(name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names]
+    return sql, [table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names]
 
 
 # The same calls, reported twice: by the gateway and by the agent's own instrumentation, say. One of the two counts.
@@ -421,33 +429,44 @@ _SPANS_AT_ONCE = 10_000
 PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
 
 
-def prepare_spans(spans: Sequence[SpanRow]) -> list[tuple[str, str, datetime, bytes, bytes]]:
+class PreparedSpan(NamedTuple):
+    """A span as it goes into the tables."""
+
+    trace_id: str
+    span_id: str
+    at: datetime
+    scope: bytes
+    body: bytes
+    """Compressed."""
+
+
+def prepare_spans(spans: Sequence[SpanRow]) -> list[PreparedSpan]:
     """What can be done before the database is locked.
 
     Raises:
         StoreError: A time has no zone.
     """
-    return [(span.trace_id, span.span_id, utc(span.at), span.scope, codec.pack(span.body)) for span in spans]
+    return [
+        PreparedSpan(each.trace_id, each.span_id, utc(each.at), each.scope, each.packed or codec.pack(each.body))
+        for each in spans
+    ]
 
 
-def keep_spans(connection: sa.Connection, prepared: Sequence[tuple[str, str, datetime, bytes, bytes]], now: datetime) -> None:
+def keep_spans(connection: sa.Connection, prepared: Sequence[PreparedSpan], now: datetime) -> None:
     """Write the spans that are not there yet. Whoever calls has taken their turn."""
     for begin in range(0, len(prepared), _SPANS_AT_ONCE):
         _keep_spans(connection, prepared[begin : begin + _SPANS_AT_ONCE], now)
 
 
-def _keep_spans(connection: sa.Connection, prepared: Sequence[tuple[str, str, datetime, bytes, bytes]], now: datetime) -> None:
+def _keep_spans(connection: sa.Connection, prepared: Sequence[PreparedSpan], now: datetime) -> None:
     began: dict[str, datetime] = {}
     for trace_id, _, at, _, _ in prepared:
         began[trace_id] = min(at, began.get(trace_id, at))
     traces = _noted(connection, began, now)
     scopes = _scope_numbers(connection, {scope for *_, scope, _ in prepared})
-    rows: list[dict[str, Any]] = [
-        {"trace": traces[id], "span_id": span_id, "at": at, "scope": scopes[scope], "body": body}
-        for id, span_id, at, scope, body in prepared
-    ]
-    if insert(connection, SPANS, rows) == len(rows):
-        new: Mapping[int, int] = Counter(row["trace"] for row in rows)
+    rows = [(traces[id], span_id, at, scopes[scope], body) for id, span_id, at, scope, body in prepared]
+    if insert_tuples(connection, SPANS, ("trace", "span_id", "at", "scope", "body"), rows) == len(rows):
+        new: Mapping[int, int] = Counter(trace for trace, *_ in rows)
         _write_counts(connection, SPAN_TRACES.c.kept + sa.bindparam("n"), new, now)
     else:
         # Some were there already: redelivered, or twice in one batch.

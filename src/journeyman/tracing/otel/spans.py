@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from datetime import datetime
 from enum import StrEnum
@@ -328,7 +328,7 @@ def redacted(row: RawSpan, text: Callable[[str], str]) -> RawSpan:
     scope = _redacted_scope(row.scope, text)
     if not changed and scope == row.scope:
         return row
-    return replace(row, body=message.SerializeToString() if changed else row.body, scope=scope)
+    return row._replace(body=message.SerializeToString() if changed else row.body, scope=scope)
 
 
 def without_content(row: RawSpan) -> RawSpan:
@@ -349,7 +349,7 @@ def without_content(row: RawSpan) -> RawSpan:
         for link in message.links:
             _strip(link.attributes)
             link.trace_state = ""
-    return replace(row, body=message.SerializeToString(), scope=_stripped_scope(row.scope))
+    return row._replace(body=message.SerializeToString(), scope=_stripped_scope(row.scope))
 
 
 def _message(row: RawSpan) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from journeyman.core.errors import InputError, MissingExtra
 
@@ -280,8 +280,7 @@ class TooLarge(InputError):
     """More than the limit, once decompressed: HTTP status 413."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawSpan:
+class RawSpan(NamedTuple):
     """One span, or one log record, as it was reported."""
 
     trace_id: str
