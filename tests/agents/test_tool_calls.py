@@ -1,4 +1,4 @@
-"""Tools that a model calls, in OpenAI's shape over HTTP, and tools of MCP servers: what goes over the wire, and what it is worth."""
+"""Tools that a model calls, in OpenAI's shape over HTTP, and tools of MCP servers: what goes over the wire and comes of it."""
 
 import json
 import sys
@@ -110,12 +110,8 @@ async def test_a_call_that_cannot_be_carried_out_is_answered_and_changes_nothing
     )
     trace, asked = await tried(bench, server, wrong, calls(("done", {"text": ""})))
     assert not any(step.ok for step in trace.tool_calls[:7])
-    said = told(asked[1])
-    for part, text in zip(
-        ("occur 0 times", "no path that can be used", "may not be changed", "no JSON object", "needs path", "no tool launch", "0 times"),
-        said,
-        strict=True,
-    ):
+    parts = ["occur 0 times", "no path that can be used", "may not be changed", "no JSON object", "needs path"]
+    for part, text in zip([*parts, "no tool launch", "0 times"], told(asked[1]), strict=True):
         assert part in text
     assert trace.tool_calls[-1].result.endswith("0 files changed")
 
@@ -196,7 +192,7 @@ async def test_a_model_without_tools_writes_those_of_a_server_as_blocks(bench: B
     agent = RepositoryAgent(model=model, workshop=bench[0], mcp=(served(),))
     trace = await attempt(agent, bench[1][0].task(), id="t", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert '"required": ["country"]' in model.requests[0].text
-    assert [(step.result, step.ok) for step in trace.tool_calls][0] == ("FR is in zone 2", True)
+    assert next((step.result, step.ok) for step in trace.tool_calls) == ("FR is in zone 2", True)
     assert "no JSON" in trace.tool_calls[1].result
 
 

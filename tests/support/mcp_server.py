@@ -1,6 +1,6 @@
 """A server of the Model Context Protocol, for tests: it knows where parcels go, and can go wrong in the ways that servers do.
 
-    python mcp_server.py [silent|dies|noisy|refuses]
+python mcp_server.py [silent|dies|noisy|refuses]
 """
 
 import json

@@ -161,14 +161,16 @@ class McpSession:
         return result if isinstance(result, dict) else {}
 
     async def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         with suppress(ConnectionError):
             self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             await self._process.stdin.drain()
 
     async def _answer(self, number: int) -> Mapping[str, Any]:
         """The next message that answers. What is no message is a server's print that went astray, and is passed over."""
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         while True:
             try:
                 line = await self._process.stdout.readline()

@@ -612,7 +612,9 @@ class WithinBudget(Around):
         schema = "" if request.schema is None else json.dumps(request.schema)
         schema += "".join(json.dumps(asdict(offer)) for offer in request.tools)
         # No token is shorter than a byte, and what stands around a message has fewer than its name and place.
-        sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (1 + len(request.messages) + len(request.tools))
+        sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (
+            1 + len(request.messages) + len(request.tools)
+        )
         return None if rates is None else rates.of(sent, request.max_tokens or _LONGEST)
 
 

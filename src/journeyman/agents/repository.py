@@ -1,8 +1,9 @@
 """The agent that works in a repository: it reads, searches, edits and runs, until it says that it is done.
 
-Its tools are offered as functions to a model that takes them, and are else spoken as fenced blocks in replies, which every model
-can write. Either way they are the same, and tools of MCP servers stand beside them. The files are kept and not in a sandbox that stays open: each command gets a fresh one with all of them, and what it changed comes back. So nothing
-outlives a command, each has limits of its own, and what an attempt left is data at any moment.
+Its tools are offered as functions to a model that takes them, and else are spoken as fenced blocks in replies, which every
+model can write. Either way they are the same, and tools of MCP servers stand beside them. The files are kept here and not in a
+sandbox that stays open: each command gets a fresh one with all of them, and what it changed comes back. So nothing outlives a
+command, each has limits of its own, and what an attempt left is data at any moment.
 """
 
 import json
@@ -326,7 +327,9 @@ OFFERS = (
     ),
     _offer("create", "Write a whole file.", path=_FILE, text="All of it"),
     _offer("delete", "Remove a file.", path=_FILE),
-    _offer("run", "Run a shell command in the repository.", text="The command, such as python -m pytest -q tests/test_module.py"),
+    _offer(
+        "run", "Run a shell command in the repository.", text="The command, such as python -m pytest -q tests/test_module.py"
+    ),
     _offer("done", "End your work.", text="What you did"),
 )
 """The tools, as they are offered to a model that takes them."""
@@ -363,7 +366,9 @@ def _called(call: ToolUse, work: _Work) -> _Wish:
         told = None
     if not isinstance(told, dict):
         said = {"said": call.arguments}
-        return _Wish(tool=tool, arguments=said, call_id=name, fault="the arguments are no JSON object; the reply may have been cut")
+        return _Wish(
+            tool=tool, arguments=said, call_id=name, fault="the arguments are no JSON object; the reply may have been cut"
+        )
     if tool in work.more:
         return _Wish(tool=tool, arguments=told, call_id=name)
     if tool not in TOOLS:

@@ -1,4 +1,4 @@
-"""Where tasks of repositories are worked on: their files, the sandboxes of their environments, and what is judged of an attempt."""
+"""Where tasks of repositories are worked on: their files, the sandboxes of their environments, what an attempt left."""
 
 import asyncio
 import json

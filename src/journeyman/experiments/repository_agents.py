@@ -12,8 +12,8 @@ from journeyman import models
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
-from journeyman.agents.replay import CallBudget, within
 from journeyman.agents.mcp import McpServer
+from journeyman.agents.replay import CallBudget, within
 from journeyman.agents.repository import RepositoryAgent
 from journeyman.agents.workshop import SUBMIT, PreparedAgent, RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.candidate import BASE, Candidate
