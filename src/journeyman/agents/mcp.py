@@ -13,10 +13,11 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain, count
 from typing import Any
 
 from journeyman.core.errors import InputError, JourneymanError
@@ -132,9 +133,7 @@ class McpSession:
         for _ in range(_PAGES):
             told = await self._ask("tools/list", cursor)
             for tool in told.get("tools") or ():
-                name = re.sub(r"[^A-Za-z0-9_-]", "_", str(tool.get("name", "")))[:64] or "tool"
-                while name in self._names:
-                    name = f"{name[:61]}_{len(self._names)}"
+                name = unused(re.sub(r"[^A-Za-z0-9_-]", "_", str(tool.get("name", "")))[:64] or "tool", self._names)
                 self._names[name] = str(tool.get("name", ""))
                 schema = tool.get("inputSchema") or {"type": "object", "properties": {}}
                 found.append(ToolOffer(name=name, description=str(tool.get("description") or ""), parameters=schema))
@@ -213,6 +212,12 @@ class McpSession:
         if self._complaint is not None:
             self._complaint.cancel()
             await asyncio.gather(self._complaint, return_exceptions=True)
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """A tool's name, or, where another one has it, with a number behind it."""
+    numbered = (f"{name[:58]}_{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each not in taken)
 
 
 def _text(part: Mapping[str, Any]) -> str:

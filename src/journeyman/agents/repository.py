@@ -16,7 +16,7 @@ from typing import Any, cast
 from journeyman.agents import answer
 from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, nothing, strategies
 from journeyman.agents.coder import safe
-from journeyman.agents.mcp import McpError, McpServer, McpSession
+from journeyman.agents.mcp import McpError, McpServer, McpSession, unused
 from journeyman.agents.workshop import (
     Refused,
     RepositoryWorkshop,
@@ -342,10 +342,7 @@ def _named(sessions: Sequence[McpSession]) -> dict[str, tuple[McpSession, ToolOf
     found: dict[str, tuple[McpSession, ToolOffer]] = {}
     for session in sessions:
         for offer in session.offers:
-            name = offer.name
-            while name in found or name in TOOLS:
-                name = f"{name[:60]}_{len(found)}"
-            found[name] = session, offer
+            found[unused(offer.name, (*TOOLS, *found))] = session, offer
     return found
 
 
