@@ -194,8 +194,6 @@ def test_without_a_known_price_a_limit_on_cost_stops_it_and_the_run_can_go_on(to
         (["--tasks", "tasks.jsonl", "--agent", "reference", "--agent-package", "x"], "agents that are commands"),
         (["--tasks", "tasks.jsonl", "--agent", "cmd:a --key sk-ant-api03-" + "a" * 40, "--base-url", "http://h/v1"], "secret"),
         (["--tasks", "tasks.jsonl", "--agent", "reference", "--mcp", "x"], "--mcp is for agents with a model"),
-        ([*MODEL, "--mcp", "no-such-server"], "cannot be started"),
-        ([*MODEL, "--mcp", "false"], "false ended and left no answer"),
         (
             [*MODEL, "--mcp", "x --key sk-ant-api03-" + "a" * 40],
             "--mcp-variable",
@@ -207,6 +205,17 @@ def test_without_a_known_price_a_limit_on_cost_stops_it_and_the_run_can_go_on(to
 )
 def test_what_cannot_be_used_is_one_sentence(told: Any, arguments: list[str], said: str) -> None:
     _, err = told(*arguments, code=2)
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("no-such-server", "cannot be started"), ("false", "false ended and left no answer")]
+)
+def test_a_server_of_tools_that_is_none_is_named_before_a_model_is_asked(told: Any, command: str, said: str) -> None:
+    with serving() as server:
+        _, err = told("--tasks", "tasks.jsonl", "--agent", f"openai:m@{server.url}", "--mcp", command, code=2)
+        assert not server.bodies
     assert said in err
     assert "Traceback" not in err
 
