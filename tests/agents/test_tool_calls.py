@@ -17,6 +17,7 @@ from journeyman.agents.repository import OFFERS, TOOLS, RepositoryAgent
 from journeyman.agents.workshop import SUBMIT, RepositoryWorkshop, WorkLimits
 from journeyman.core.errors import InputError
 from journeyman.core.messages import ToolUse
+from journeyman.core.playbook import Bullet
 from journeyman.core.trace import Trace
 from journeyman.models.base import Reply
 from journeyman.models.openai import OpenAI
@@ -162,6 +163,14 @@ async def test_once_tools_were_called_text_is_an_answer_and_no_block(bench: Benc
     assert [step.tool for step in trace.tool_calls] == ["read", "done", SUBMIT]
     assert asked[2]["messages"][-1]["content"].startswith("You called no tool.")
     assert all("tools" in body for body in asked)
+
+
+async def test_bullets_that_are_named_in_the_last_call_are_cited(bench: Bench, server: LLMServer) -> None:
+    rule = Bullet(id="b-1", content="Look at the zones first.", domain="bug_fix")
+    last = calls(("done", {"text": "mended\nUsed: b-1"}))
+    trace, asked = await tried(bench, server, calls(("read", {"path": "."})), last, choose=lambda _: (rule,))
+    assert rule.content in asked[0]["messages"][0]["content"]
+    assert trace.shown == trace.cited == {"b-1"}
 
 
 async def test_whoever_wants_blocks_gets_blocks(bench: Bench, server: LLMServer) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from journeyman.agents import answer
-from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, nothing, strategies
+from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, cited, nothing, strategies
 from journeyman.agents.coder import safe
 from journeyman.agents.mcp import McpError, McpServer, McpSession, unused
 from journeyman.agents.workshop import (
@@ -181,12 +181,15 @@ class RepositoryAgent:
                 request, reply = await self._asked(task, work)
             # What was said before is on the trace already: whole prompts would make it grow with their square.
             call = call_of(replace(request, messages=work.new), reply, shown=bullets if number == 1 else ())
-            yield replace(call, id=f"call {number}", continues=f"call {number - 1}" if number > 1 else None)
+            wishes = [] if self.model.dialect == "terse" else self._wishes(reply, work)
+            # Bullets stand in the first prompt, and are named where the work is done.
+            named = cited(_words(reply, wishes), bullets)
+            yield replace(call, id=f"call {number}", continues=f"call {number - 1}" if number > 1 else None, cited=named)
             if self.model.dialect == "terse":
                 # It knows two formats, and neither has tools.
                 return
             found: list[tuple[_Wish, ToolCall]] = []
-            for wish in self._wishes(reply, work):
+            for wish in wishes:
                 if work.said is None:
                     found.append((wish, await self._carried_out(wish, work)))
                     yield replace(found[-1][1], parent=f"call {number}")
@@ -352,6 +355,11 @@ def _by_blocks(more: Mapping[str, tuple[McpSession, ToolOffer]]) -> str:
         for name, (_, offer) in more.items()
     ]
     return BY_BLOCKS.replace("{more}", "".join(others))
+
+
+def _words(reply: Reply, wishes: Sequence[_Wish]) -> str:
+    """What a model says of its work, also where it says so by calling `done`."""
+    return "\n".join([reply.text, *(str(wish.arguments.get("text", "")) for wish in wishes if wish.tool == "done")])
 
 
 def _called(call: ToolUse, work: _Work) -> _Wish:
