@@ -76,7 +76,7 @@ class Planting:
 
     def say(self) -> str:
         self.given += 1
-        return f"{self._found[(self.given - 1) % len(self._found)].text} {self.word(self.given - 1)} ."
+        return f"{self.word(self.given - 1)}: {self._found[(self.given - 1) % len(self._found)].text}"
 
     def word(self, number: int) -> str:
         """Letters alone: what has digits could be taken for a key."""
