@@ -199,7 +199,8 @@ def masked(lines: Iterable[str]) -> dict[str, Any]:
     """How many lines of a corpus change, by kinds. An address of mail in one is an address: it is told apart, and not wrong."""
     private = Personal(b"k" * 32)
     redactor = Redactor((), private)
-    count, changed, mails, examples = 0, 0, 0, []
+    count, changed, mails = 0, 0, 0
+    examples: list[str] = []
     kinds: Counter[str] = Counter()
     for line in filter(str.strip, lines):
         count += 1
