@@ -91,6 +91,9 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
         flaky = f", {len(suite.flaky)} now this and now that: {', '.join(suite.flaky[:3])}" if suite.flaky else ""
         steady = f"{len(suite.passing)} pass each time, {len(suite.failing)} fail{flaky}"
         write(f"tests: {steady}; {suite.cpu_seconds:.1f} s of CPU a run")
+        if suite.failing:
+            said = suite.run.why.get(suite.failing[0], "").strip().splitlines()
+            write(f"the first that fails: {suite.failing[0]}: {said[0][:200] if said else 'it does not say why'}")
     emit(told, as_json=as_json)
 
 
