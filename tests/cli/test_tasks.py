@@ -104,3 +104,11 @@ def test_rows_that_others_wrote_become_tasks(
         assert main(["tasks", "generate", *words]) == 2
         assert said in capsys.readouterr().err
     assert not Path("x").exists()
+
+
+def test_where_there_is_no_history_no_commits_are_asked_for_unless_they_are_named() -> None:
+    assert "commits" in shared_out("", 80)
+    without = shared_out("", 80, history=False)
+    assert "commits" not in without
+    assert sum(without.values()) == 80
+    assert shared_out("commits=3", 80, history=False) == {"commits": 3}
