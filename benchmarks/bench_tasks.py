@@ -2,26 +2,39 @@
 
     python -m benchmarks.bench_tasks
     python -m benchmarks.bench_tasks --packages toolz --categories bug_fix --count 100 --json
+    python -m benchmarks.bench_tasks --packages toolz --validate --load 4
+    python -m benchmarks.bench_tasks --packages toolz --categories performance --count 5 --repeats 20 --load 0 --load 16
+
+`--validate` tries each kind of cheat on every task, and the reference three times, while as many processes as `--load` says
+compute for nothing. `--repeats` asks so many times for the verdict on the reference and on what was given, at each load.
 
 Downloads the sources with pip (by name and version) into a folder. CPU seconds are those of all that ran behind the walls
 and of this process; making the environment is told apart. Budget: 100 bug tasks of toolz in 240 CPU seconds, and 75 % of the
-candidates of each of four packages valid.
+candidates of each of four packages valid; no cheat paid, no reference refused, no verdict that changes.
 """
 
 import argparse
 import asyncio
 import json
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.honest_packages import PACKAGES, fetched
+from journeyman import sandbox
 from journeyman.core import registry
-from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
+from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, kept_tree, prepare
+from journeyman.experiments.task_generation.validate import validate
+from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.suite import TIMES
+from journeyman.sandbox import environments
+from journeyman.tasks import repository
 
 NAMES = ("toolz", "more-itertools", "cachetools", "boltons")
 NEEDS: Mapping[str, tuple[str, ...]] = {"boltons": ("pytest<9",)}
@@ -43,6 +56,51 @@ async def measured(source: Path, name: str, wanted: Mapping[str, int], folder: P
     return {"tests": len(subject.suite.passing), "environment_cpu_seconds": round(prepared, 1), **rows}
 
 
+@contextmanager
+def loaded(processes: int) -> Iterator[None]:
+    """So many processes that compute for nothing."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+
+
+async def validated(path: Path, folder: Path, load: int) -> dict[str, Any]:
+    """What cheats and references were worth, under load."""
+    with loaded(load):
+        found = (await validate(repository.read(path), folder)).as_json()
+    attempts = found["attempts"]
+    paid = sum(flaw["what"].startswith("paid") for flaw in found["flaws"])
+    return {**found, "load": load, "cheats": sum(attempts.values()), "paid": paid}
+
+
+async def repeated(path: Path, folder: Path, times: int, loads: Sequence[int]) -> dict[str, Any]:
+    """How often each verdict came, by task, load and what was left."""
+    tasks = repository.read(path)
+    counts: dict[str, Counter[str]] = {}
+    async with sandbox.started("auto", interpreter=environments.opened(folder, tasks[0].environment).interpreter) as box:
+        for load in loads:
+            with loaded(load):
+                for task in tasks:
+                    tree = kept_tree(task.tree, folder)
+                    for left, files in (("reference", task.right(tree).files), ("given", task.start(tree).files)):
+                        verdicts = counts.setdefault(f"{task.id} {left}", Counter())
+                        for _ in range(times):
+                            reward = await verify(task, tree, files, box)
+                            verdicts[str(reward.value)] += 1
+    right = {"reference": "1.0", "given": "0.0"}
+    steady = sum(set(each) == {right[name.split()[1]]} for name, each in counts.items())
+    return {
+        "verdicts": {name: dict(each) for name, each in counts.items()},
+        "steady": steady,
+        "of": len(counts),
+        "loads": loads,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packages", default=",".join(NAMES))
@@ -50,6 +108,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100, help="of each category")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "journeyman-packages")
     parser.add_argument("--out", type=Path, help="a folder in which the files of tasks stay")
+    parser.add_argument("--validate", action="store_true", help="try cheats and references on what was made")
+    parser.add_argument("--repeats", type=int, default=0, help="ask so often for each verdict")
+    parser.add_argument(
+        "--load", type=int, action="append", default=[], help="processes that compute beside it; may be repeated"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     names = registry.names("generators") if arguments.categories == "all" else tuple(arguments.categories.split(","))
@@ -62,6 +125,7 @@ def main() -> int:
             source = fetched(package, arguments.cache)
             found = asyncio.run(measured(source, package.name, dict.fromkeys(names, arguments.count), folder))
             results[package.name] = found
+            kept &= more(arguments, folder, package.name, names, found)
             if not arguments.json:
                 print(package.name, json.dumps(found))
             if bug := found.get("bug_fix"):
@@ -71,6 +135,25 @@ def main() -> int:
         json.dumps({"results": results, "within_budget": kept}) if arguments.json else f"budget {'kept' if kept else 'missed'}"
     )
     return 0 if kept else 1
+
+
+def more(arguments: argparse.Namespace, folder: Path, package: str, names: Sequence[str], found: dict[str, Any]) -> bool:
+    """Validate what was made, and repeat its verdicts, where that was asked for; whether all is as it should be."""
+    kept = True
+    for category in names:
+        path = folder / f"{package}-{category}.jsonl"
+        if not repository.read(path):
+            continue
+        if arguments.validate:
+            load = max(arguments.load, default=0)
+            found[category]["validation"] = told = asyncio.run(validated(path, folder / "environments", load))
+            kept &= told["sound"] == told["tasks"] and not any(told["unknown"].values())
+        if arguments.repeats:
+            loads = arguments.load or [0]
+            told = asyncio.run(repeated(path, folder / "environments", arguments.repeats, loads))
+            found[category]["repeats"] = told
+            kept &= told["steady"] == told["of"]
+    return kept
 
 
 if __name__ == "__main__":

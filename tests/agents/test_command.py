@@ -11,7 +11,7 @@ import pytest
 from journeyman.agents.attempt import attempt, score
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, checked, label
 from journeyman.agents.replay import CallBudget
-from journeyman.agents.repository import RepositoryWorkshop, WorkLimits, left_in
+from journeyman.agents.workshop import RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.errors import InputError, SandboxError
 from journeyman.core.trace import Trace
 from journeyman.sandbox import environments

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from journeyman.agents.attempt import attempt, score
-from journeyman.agents.repository import (
+from journeyman.agents.repository import RepositoryAgent
+from journeyman.agents.workshop import (
     SUBMIT,
     PreparedAgent,
     Refused,
-    RepositoryAgent,
     RepositoryWorkshop,
     WorkLimits,
     edited,

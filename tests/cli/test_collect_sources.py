@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.core.document import Document
+from journeyman.core.messages import Usage
 from journeyman.stores.documents import DocumentQuery, open_documents
 from journeyman.stores.traces.base import Query
+from journeyman.tracing.importers import claude_code
 from tests.support import agent_sessions
 from tests.support import personal as made_up
 from tests.support.secrets import planted
@@ -220,6 +224,77 @@ def test_what_is_stored_is_masked_anew_without_its_source(capsys: pytest.Capture
         assert store.document_page(DocumentQuery(text="ada"))[0] == []
     assert collected(capsys, "--reprocess")["sources"][0]["stored"] == 0
     assert collected(capsys, "codex", "--reprocess")["sources"][0]["stored"] == 0
+
+
+def test_what_a_newer_reader_tells_differently_is_renewed_and_what_was_forgotten_stays_forgotten(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = agent_sessions.write(home, "claude-code", 3)
+    _documents(Path(), ["the counter of parcels was wrong", "it was mended by hand"])
+    with monkeypatch.context() as older:
+        # A reader of before, to whom tokens were unknown.
+        older.setattr(claude_code, "_usage", lambda _: Usage())
+        collected(capsys, "claude-code")
+        collected(capsys, "devlogs")
+    with open_documents(STORE) as store:
+        first, second, *_ = [trace.id for trace in store.traces(Query())]
+        store.label(first, True, who="ada", at=datetime(2026, 9, 2, tzinfo=UTC))
+        store.forget([second])
+        gone, kept = [each.id for each in store.documents()]
+        store.forget_documents([gone])
+        assert not store.statistics().all.input_tokens
+    states = _states()
+    (found,) = collected(capsys, "claude-code", "--reprocess")["sources"]
+    assert (found["traces"], found["stored"], found["absent"]) == (written.prompts - 1, written.prompts - 1, 1)
+    (texts,) = collected(capsys, "devlogs", "--reprocess")["sources"]
+    assert (texts["documents"], texts["stored"], texts["absent"]) == (1, 0, 1)
+    with open_documents(STORE) as store:
+        assert store.line(second) is None
+        assert [each.id for each in store.documents()] == [kept]
+        told = {trace.id: trace for trace in store.traces(Query())}
+        assert all(trace.input_tokens for trace in told.values())
+        assert (told[first].label, told[first].labelled_by) == (True, "ada")
+    assert _states() == states
+    (again,) = collected(capsys, "claude-code", "--reprocess")["sources"]
+    assert again["stored"] == 0
+    shutil.rmtree(home / ".claude")
+    (named,) = collected(capsys, "devlogs", "--reprocess", Path("nowhere"))["sources"]
+    assert "nowhere" in named["gone"][0]
+    assert main(["collect", "claude-code", "--reprocess"]) == 0
+
+
+def _states() -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(STORE)) as database:
+        return database.execute("select key, state from source_states order by source, key").fetchall()
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_lines_of_kinds_that_nobody_knows_are_named_where_they_are_many(
+    name: str, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    written = agent_sessions.write(home, name, 2)
+    path = max((path for path in home.rglob("*.jsonl")), key=lambda path: path.stat().st_size)
+    about = {"timestamp": "2026-09-01T08:00:00Z", "payload": {}}
+    known = {"type": "summary", "leafUuid": "h"} if name == "claude-code" else {"type": "turn_context", **about}
+    with path.open("a") as file:
+        file.write(f"{json.dumps(known)}\n" * 40)
+    lines = len(path.read_text().splitlines())
+    few, many = max(1, lines // 40), lines // 6
+    strange = {"type": "hologram", "uuid": "h", "timestamp": "2026-09-01T08:00:00Z"}
+    with path.open("a") as file:
+        file.write(f"{json.dumps(strange)}\n" * few)
+    (found,) = collected(capsys, name)["sources"]
+    assert (found["traces"], found["problems"]) == (written.prompts, [])
+    with path.open("a") as file:
+        # Read on from the last prompt: the whole file counts, and no line of it twice.
+        file.write(f"{json.dumps({**strange, 'type': 'dream'})}\n" * many)
+    (found,) = collected(capsys, name, code=1)["sources"]
+    (problem,) = found["problems"]
+    assert f"{few + many:,} of its {lines + few + many:,} lines" in problem
+    assert f"dream ({many})" in problem
+    assert f"hologram ({few})" in problem
+    with open_documents(STORE) as store:
+        assert store.statistics().all.input_tokens == written.input_tokens
 
 
 def test_texts_that_tell_nothing_are_left_out_and_counted(capsys: pytest.CaptureFixture[str], home: Path) -> None:

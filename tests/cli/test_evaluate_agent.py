@@ -18,13 +18,14 @@ from journeyman.cli import main
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.stores import RunState, open_store, open_traces
 from journeyman.tasks import repository
-from tests.support import repository_tasks
+from tests.support import mcp_server, repository_tasks
 from tests.support.llm_server import Answer, completion, serving
 from tests.support.pages import visitor
 
 pytestmark = pytest.mark.service
 
 STORE = ".journeyman/journeyman.db"
+MODEL = ["--tasks", "tasks.jsonl", "--agent", "openai:m@http://127.0.0.1:9/v1"]
 EASY = ["--min-tasks", "2", "--min-clusters", "2"]
 REPLY = "```run\nsed -i 's/ZONES.get(country, 4)/ZONES.get(country.upper(), 4)/' parcels/rates.py\n```\n```done\n```"
 
@@ -104,6 +105,27 @@ def test_a_model_at_a_server_works_by_tools_and_is_measured_by_category(told: An
         assert kept.report["development"]["candidate"]["functionality"] == measured["candidate"]["functionality"]
 
 
+def test_tools_are_called_over_http_with_those_of_a_server_beside_them(told: Any) -> None:
+    def answer(body: Mapping[str, Any]) -> Answer:
+        if body["messages"][-1]["role"] == "user":
+            asked = ("zones_of", {"country": "de"})
+        elif "zone 2" in body["messages"][-1]["content"]:
+            asked = ("run", {"text": "sed -i 's/ZONES.get(country, 4)/ZONES.get(country.upper(), 4)/' parcels/rates.py"})
+        else:
+            asked = ("done", {"text": "mended"})
+        call = {"id": "c", "type": "function", "function": {"name": asked[0], "arguments": json.dumps(asked[1])}}
+        return completion(None, choices=[{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [call]}}])
+
+    mcp = f"{sys.executable} {mcp_server.__file__}"
+    with serving() as server:
+        server.default = answer
+        found, _ = told("--tasks", "tasks.jsonl", "--agent", f"openai:m@{server.url}", *EASY, "--mcp", mcp, code=1)
+    assert (found["candidate"], found["unknown"]) == (pytest.approx(1 / 6), 0)
+    with open_store(STORE, make=False) as store:
+        traces = [each.trace for each in store.attempts(run_id=found["run"]) if "/candidate/" in each.id]
+    assert {tuple(step.tool for step in trace.tool_calls) for trace in traces} == {("zones_of", "run", "done", "submit")}
+
+
 @pytest.fixture
 def held() -> Iterator[tuple[str, threading.Event, list[str]]]:
     """A server that lets one task wait, and what it was asked."""
@@ -171,12 +193,29 @@ def test_without_a_known_price_a_limit_on_cost_stops_it_and_the_run_can_go_on(to
         (["--tasks", "tasks.jsonl", "--agent", "cmd:mini"], "--base-url"),
         (["--tasks", "tasks.jsonl", "--agent", "reference", "--agent-package", "x"], "agents that are commands"),
         (["--tasks", "tasks.jsonl", "--agent", "cmd:a --key sk-ant-api03-" + "a" * 40, "--base-url", "http://h/v1"], "secret"),
+        (["--tasks", "tasks.jsonl", "--agent", "reference", "--mcp", "x"], "--mcp is for agents with a model"),
+        (
+            [*MODEL, "--mcp", "x --key sk-ant-api03-" + "a" * 40],
+            "--mcp-variable",
+        ),
+        ([*MODEL, "--mcp", "x", "--mcp-variable", "NO_SUCH"], "NO_SUCH"),
         (["--resume", "--tasks", "tasks.jsonl"], "--resume goes on under the settings of its run"),
         (["--resume", "nobody"], "no unfinished run nobody"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(told: Any, arguments: list[str], said: str) -> None:
     _, err = told(*arguments, code=2)
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("no-such-server", "cannot be started"), ("false", "false ended and left no answer")]
+)
+def test_a_server_of_tools_that_is_none_is_named_before_a_model_is_asked(told: Any, command: str, said: str) -> None:
+    with serving() as server:
+        _, err = told("--tasks", "tasks.jsonl", "--agent", f"openai:m@{server.url}", "--mcp", command, code=2)
+        assert not server.bodies
     assert said in err
     assert "Traceback" not in err
 

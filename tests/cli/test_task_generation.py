@@ -123,7 +123,7 @@ async def test_a_task_of_a_category_of_ones_own_is_judged(tmp_path: Path) -> Non
     from dataclasses import replace
 
     from journeyman.agents.attempt import attempt, score
-    from journeyman.agents.repository import PreparedAgent
+    from journeyman.agents.workshop import PreparedAgent
 
     (tmp_path / "my_kinds.py").write_text(CUSTOM)
     digest = repository_tasks.environment(tmp_path / "envs")

@@ -74,6 +74,10 @@ def test_the_way_from_a_package_to_its_tasks(
     assert "+++" not in shown
     assert "+++ right/parcels/" in typed("show", "tasks.jsonl", ids[0], "--reference")[0]
 
+    (root / "tests" / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2, 'no ship today'\n")
+    said = typed("environment", "build", str(root))[0]
+    assert "the first that fails: tests/test_wrong.py::test_wrong: AssertionError: no ship today" in said
+
     assert "is there already" in typed("generate", "--from", str(root), code=2)[1]
     assert "has no task 't-nothing'" in typed("show", "tasks.jsonl", "t-nothing", code=2)[1]
     assert "no such folder" in typed("generate", "--from", "nowhere", "-o", "x.jsonl", code=2)[1]
@@ -100,3 +104,11 @@ def test_rows_that_others_wrote_become_tasks(
         assert main(["tasks", "generate", *words]) == 2
         assert said in capsys.readouterr().err
     assert not Path("x").exists()
+
+
+def test_where_there_is_no_history_no_commits_are_asked_for_unless_they_are_named() -> None:
+    assert "commits" in shared_out("", 80)
+    without = shared_out("", 80, history=False)
+    assert "commits" not in without
+    assert sum(without.values()) == 80
+    assert shared_out("commits=3", 80, history=False) == {"commits": 3}

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.messages import ToolUse
 from journeyman.core.trace import OWN_AGENT
 from journeyman.models import HOME, load
-from journeyman.models.base import ModelRequest, PromptMessage, Reply
+from journeyman.models.base import ModelRequest, PromptMessage, Reply, ToolOffer, ToolsRefused, takes_tools
 from journeyman.models.openai import Ollama, OpenAI
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, error
 
@@ -383,3 +384,40 @@ async def test_a_gateway_is_told_that_these_calls_are_journeymans_own(server: LL
     await model.close()
     assert server.headers[0]["x-journeyman-agent"] == OWN_AGENT
     assert server.headers[0]["x-journeyman-releases"] == "off"
+
+
+OFFER = ToolOffer(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
+
+
+async def test_tools_are_offered_and_calls_read_also_where_a_server_leaves_out_ids(server: LLMServer) -> None:
+    asked = [{"function": {"name": "look", "arguments": {"at": 1}}}, {"id": "c2", "type": "function", "function": None}]
+    message = {"role": "assistant", "content": None, "tool_calls": asked}
+    server.answers.append(completion(None, choices=[{"index": 0, "message": message, "finish_reason": "tool_calls"}]))
+    reply = await once(server, ask(tools=(OFFER,)))
+    assert reply.calls == (ToolUse("look", '{"at": 1}', "call_0"), ToolUse("", "{}", "c2"))
+    said = (
+        PromptMessage("user", "hi"),
+        PromptMessage("assistant", "", calls=reply.calls[:1]),
+        PromptMessage("tool", "nothing there", call_id="call_0"),
+    )
+    await once(server, ModelRequest(messages=said, tools=(OFFER,)))
+    assert server.bodies[0]["tools"][0]["function"]["name"] == "look"
+    assert server.bodies[1]["messages"][1:] == [
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]},
+        {"role": "tool", "content": "nothing there", "tool_call_id": "call_0"},
+    ]  # fmt: skip
+
+
+async def test_a_server_without_tools_says_so_once_and_what_went_wrong_in_a_call_is_something_else(server: LLMServer) -> None:
+    server.answers.append(error(500, "error parsing tool call: raw='{', err=unexpected end of JSON input"))
+    with pytest.raises(ModelBusy):
+        await once(server, ask(tools=(OFFER,)))
+    model = OpenAI("m", base_url=server.url, api_key=KEY, max_retries=0)
+    assert model.tools
+    server.answers.append(error(400, "m does not support tools"))
+    with pytest.raises(ToolsRefused, match="takes no tools"):
+        await model.complete(ask(tools=(OFFER,)))
+    assert not takes_tools(model)
+    assert (await model.complete(ask())).text == "hello"
+    await model.close()

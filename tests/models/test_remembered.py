@@ -1,11 +1,14 @@
 """Replies are kept: what a deterministic model once said it says again without being asked."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from journeyman.models.base import CachedModel, Dialect, ModelRequest, PromptMessage, Reply
+from journeyman.core.messages import ToolUse
+from journeyman.models.base import CachedModel, Dialect, ModelRequest, PromptMessage, Reply, ToolOffer
+from journeyman.models.scripted import Scripted
 
 
 class Counts:
@@ -71,3 +74,14 @@ def test_a_broken_line_costs_that_reply_alone(tmp_path: Path, caplog: pytest.Log
     model = Counts()
     assert replies(CachedModel(model, file), ask("a"), ask("b")) == ["a 1", "b 1"]
     assert "1 of 2" in caplog.text
+
+
+def test_calls_are_kept_and_other_tools_are_another_question(tmp_path: Path) -> None:
+    call = ToolUse("look", "{}", "c1")
+    model = Scripted(lambda request: Reply(text=str(len(request.tools)), model="s", calls=(call,) * len(request.tools)))
+    offer = ToolOffer(name="look", description="", parameters={})
+    asked = [replace(ask("a"), tools=offers) for offers in ((), (offer,), (offer, offer))]
+    first = [asyncio.run(CachedModel(model, tmp_path / "r.jsonl").complete(each)) for each in asked]
+    again = [asyncio.run(CachedModel(model, tmp_path / "r.jsonl").complete(each)) for each in asked]
+    assert [reply.calls for reply in again] == [reply.calls for reply in first] == [(), (call,), (call, call)]
+    assert len(model.requests) == 3

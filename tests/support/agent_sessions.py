@@ -40,8 +40,14 @@ class Contents:
 class _Session:
     """One session, while it is made up."""
 
-    def __init__(self, chance: random.Random, number: int, contents: Contents) -> None:
-        self.chance, self.contents = chance, contents
+    def __init__(
+        self, chance: random.Random, number: int, contents: Contents, say: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """
+        Args:
+            say: Gives words to put in somewhere; `None` where there are none.
+        """
+        self.chance, self.contents, self.say = chance, contents, say
         self.at = BEGAN + timedelta(minutes=7 * number)
         self.id = self.uuid()
 
@@ -49,7 +55,9 @@ class _Session:
         return str(UUID(int=self.chance.getrandbits(128), version=4))
 
     def words(self, least: int = 4, most: int = 12) -> str:
-        return " ".join(self.chance.choices(_WORDS, k=self.chance.randint(least, most)))
+        said = " ".join(self.chance.choices(_WORDS, k=self.chance.randint(least, most)))
+        more = self.say()
+        return said if more is None else f"{said} {more}"
 
     def now(self) -> str:
         self.at += timedelta(milliseconds=self.chance.randint(50, 4000))
@@ -321,9 +329,13 @@ WRITERS: dict[str, Callable[[Path, _Session], None]] = {
 }
 
 
-def write(home: Path, name: str, sessions: int, *, seed: int = 7) -> Contents:
-    """Sessions of one agent in somebody's home; what is in them."""
+def write(home: Path, name: str, sessions: int, *, seed: int = 7, say: Callable[[], str | None] = lambda: None) -> Contents:
+    """Sessions of one agent in somebody's home; what is in them.
+
+    Args:
+        say: Gives words to put into what is said, called once for each text.
+    """
     contents, chance = Contents(), random.Random(f"{name} {seed}")
     for number in range(sessions):
-        WRITERS[name](home, _Session(chance, number, contents))
+        WRITERS[name](home, _Session(chance, number, contents, say))
     return contents

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeyman import sandbox
-from journeyman.agents.repository import RepositoryWorkshop
+from journeyman.agents.workshop import RepositoryWorkshop
 from journeyman.experiments.task_generation.generate import kept_tree
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Sandbox

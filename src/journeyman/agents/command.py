@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from journeyman.agents.replay import CallBudget
-from journeyman.agents.repository import (
+from journeyman.agents.workshop import (
     LONGEST,
     PLACE,
     RepositoryWorkshop,

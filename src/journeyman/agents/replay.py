@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
@@ -610,8 +610,11 @@ class WithinBudget(Around):
             return 0.0
         rates = pricing.of(self.model.name)
         schema = "" if request.schema is None else json.dumps(request.schema)
+        schema += "".join(json.dumps(asdict(offer)) for offer in request.tools)
         # No token is shorter than a byte, and what stands around a message has fewer than its name and place.
-        sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (1 + len(request.messages))
+        sent = len(f"{request.text}{schema}".encode(errors="surrogatepass")) + _AROUND * (
+            1 + len(request.messages) + len(request.tools)
+        )
         return None if rates is None else rates.of(sent, request.max_tokens or _LONGEST)
 
 

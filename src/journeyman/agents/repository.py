@@ -1,290 +1,58 @@
 """The agent that works in a repository: it reads, searches, edits and runs, until it says that it is done.
 
-Tools are spoken as fenced blocks in replies, which every model can write, also one that knows no tool calls. The files are kept
-here and not in a sandbox that stays open: each command gets a fresh one with all of them, and what it changed comes back. So
-nothing outlives a command, each has limits of its own, and what an attempt left is data at any moment.
+Its tools are offered as functions to a model that takes them, and else are spoken as fenced blocks in replies, which every
+model can write. Either way they are the same, and tools of MCP servers stand beside them. The files are kept here and not in a
+sandbox that stays open: each command gets a fresh one with all of them, and what it changed comes back. So nothing outlives a
+command, each has limits of its own, and what an attempt left is data at any moment.
 """
 
-import asyncio
 import json
-import re
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, cast
 
 from journeyman.agents import answer
-from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, nothing, strategies
+from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, cited, nothing, strategies
 from journeyman.agents.coder import safe
+from journeyman.agents.mcp import McpError, McpServer, McpSession, unused
+from journeyman.agents.workshop import (
+    Refused,
+    RepositoryWorkshop,
+    WorkLimits,
+    edited,
+    read,
+    replaced,
+    run_in,
+    search,
+    shortened,
+    submitted,
+)
 from journeyman.core.candidate import BASE
-from journeyman.core.errors import SandboxError, TaskError
-from journeyman.core.score import Reward
+from journeyman.core.messages import ToolUse
 from journeyman.core.task import Task
-from journeyman.core.trace import Step, ToolCall, Trace
+from journeyman.core.trace import Step, ToolCall
 from journeyman.io.markdown import Fence, fences
-from journeyman.models.base import Model, ModelRequest, PromptMessage
-from journeyman.rewards.repository import verify
-from journeyman.rewards.repository.suite import limits_for
+from journeyman.models.base import Model, ModelRequest, PromptMessage, Reply, ToolOffer, ToolsRefused, takes_tools
 from journeyman.rewards.unit_tests import ended_by
-from journeyman.sandbox.base import KIB, Program, RunOutcome, Sandbox
 from journeyman.tasks.repository import RepositoryTask
-from journeyman.tasks.repository.tree import Tree, is_source
+from journeyman.tasks.repository.tree import Tree
 
-PLACE = "workspace"
-"""The folder, in a run's own, in which the repository lies: beside it is what is no part of it."""
-SUBMIT = "submit"
-"""The step of a trace that holds what was left."""
 TOOLS = ("read", "search", "edit", "create", "delete", "run", "done")
-
-# What a task is worked on in, and judged by.
-
-
-class RepositoryWorkshop:
-    """Tasks of repositories with their files and the sandboxes of their environments. Implements `tasks.base.Verifier`.
-
-    Of what runs here, only so much runs at once; what else is asked for waits.
-    """
-
-    def __init__(
-        self,
-        tasks: Sequence[RepositoryTask],
-        tree: Callable[[str], Tree],
-        open_sandbox: Callable[[str], Sandbox],
-        *,
-        jobs: int = 2,
-        plugins: Sequence[str] = (),
-    ) -> None:
-        """
-        Args:
-            tree: Gives the files of a digest.
-            open_sandbox: Gives a sandbox in the environment of a digest; it is started, and closed, here.
-            jobs: Runs at once.
-            plugins: Of pytest, by module, that the tests need.
-        """
-        self._tasks = {task.id: task for task in tasks}
-        self._tree, self._open, self._jobs, self._plugins = tree, open_sandbox, jobs, tuple(plugins)
-        self._trees: dict[str, Tree] = {}
-        self._boxes: dict[str, Sandbox] = {}
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
-        self.known: dict[tuple[str, str], Reward] = {}
-        """Verdicts that were reached, by task and by the digest of what was examined: the same work is not judged twice."""
-
-    @property
-    def tasks(self) -> tuple[RepositoryTask, ...]:
-        return tuple(self._tasks.values())
-
-    def of(self, task: Task) -> RepositoryTask:
-        """
-        Raises:
-            TaskError: It is none of these.
-        """
-        if task.id not in self._tasks:
-            raise TaskError(f"{task.id} is none of the {len(self._tasks)} tasks of repositories that are worked on")
-        return self._tasks[task.id]
-
-    def tree(self, task: RepositoryTask) -> Tree:
-        """The files that it was made of."""
-        if task.tree not in self._trees:
-            self._trees[task.tree] = self._tree(task.tree)
-        return self._trees[task.tree]
-
-    def box(self, task: RepositoryTask) -> Sandbox:
-        """The sandbox of its environment."""
-        if task.environment not in self._boxes:
-            self._boxes[task.environment] = self._open(task.environment)
-        return self._boxes[task.environment]
-
-    @property
-    def turn(self) -> asyncio.Semaphore:
-        """To be held by whoever runs something."""
-        loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns[0] is not loop:
-            self._turns = loop, asyncio.Semaphore(self._jobs)
-        return self._turns[1]
-
-    async def start(self) -> None:
-        """See that every task has its files, and a sandbox that runs.
-
-        Raises:
-            InputError: The files or the environment of a task are not here.
-            SandboxError: A sandbox cannot run.
-        """
-        for task in self._tasks.values():
-            self.tree(task)
-            self.box(task)
-        for box in self._boxes.values():
-            await box.start()
-
-    async def close(self) -> None:
-        """End the sandboxes. The next run opens others."""
-        boxes, self._boxes = list(self._boxes.values()), {}
-        for box in boxes:
-            await box.close()
-
-    def examined(self, task: RepositoryTask, trace: Trace) -> Tree:
-        """What is judged of an attempt."""
-        tree = self.tree(task)
-        return task.taken(tree, task.start(tree).changed(left_in(trace)).files)
-
-    async def verify(self, task: Task, trace: Trace) -> Reward:
-        """Whether what the attempt left does what was asked."""
-        own = self.of(task)
-        left = self.examined(own, trace)
-        if (key := (own.id, left.digest)) not in self.known:
-            async with self.turn:
-                try:
-                    found = await verify(own, self.tree(own), left.files, self.box(own), plugins=self._plugins)
-                except SandboxError as error:
-                    return Reward(name="repository", value=None, evidence=str(error))
-            if found.value is None:
-                return found
-            self.known[key] = found
-        return self.known[key]
-
-
-def submitted(task: RepositoryTask, start: Tree, files: Mapping[str, bytes], said: str = "") -> ToolCall:
-    """The last step of an attempt: what it left, as far as it may change it."""
-    touched = sorted(path for path in {*files, *start.files} if files.get(path) != start.files.get(path))
-    kept = {path: files[path].decode(errors="replace") if path in files else None for path in touched if task.allows(path)}
-    others = [path for path in touched if not task.allows(path)]
-    lines = [said, f"{len(kept)} files changed", *([f"not taken over: {', '.join(others[:20])}"] if others else [])]
-    return ToolCall(
-        tool=SUBMIT, arguments=json.dumps({"files": kept}, ensure_ascii=False), result="\n".join(filter(None, lines))
-    )
-
-
-def left_in(trace: Trace) -> dict[str, str | None]:
-    """What an attempt changed: texts by path, and `None` for what is gone. Nothing where it broke off."""
-    last = next((step for step in reversed(trace.steps) if isinstance(step, ToolCall) and step.tool == SUBMIT), None)
-    return {} if last is None else dict(json.loads(last.arguments)["files"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedAgent:
-    """Leaves what was prepared: for calibration, or because it was attempted before. Implements `attempt.Agent`."""
-
-    deterministic: ClassVar[bool] = True
-
-    workshop: RepositoryWorkshop
-    changes: Callable[[RepositoryTask], Mapping[str, str | None]]
-    candidate_id: str
-
-    async def run(self, task: Task) -> AsyncIterator[Step]:
-        own = self.workshop.of(task)
-        start = own.start(self.workshop.tree(own))
-        yield submitted(own, start, start.changed(self.changes(own)).files)
-
-
-# The files, and what the tools do with them.
-
-SHOWN_LINES = 400
-SHOWN_HITS = 60
-LONGEST = 8 * KIB
-"""Of what a tool says; of more the middle is left out."""
-_MARKS = re.compile(r"\A<{5,9} ?SEARCH\n(?P<old>.*?\n?)={5,9}\n(?P<new>.*?)>{5,9} ?REPLACE\n?\Z", re.DOTALL)
-
-
-class Refused(Exception):
-    """A tool was not used as it can be; the model is told."""
-
-
-def read(files: Mapping[str, bytes], path: str, lines: str) -> str:
-    """Lines of a file with their numbers, or the paths below a folder."""
-    if path not in files:
-        found = below(files, path)
-        if not found:
-            raise Refused(f"there is no {path}; `search` finds files by a part of their path")
-        return "\n".join(found[:SHOWN_LINES])
-    text = files[path].decode(errors="replace").splitlines()
-    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", lines or "1")
-    if match is None:
-        raise Refused(f"lines={lines} is no range such as 10-80")
-    first = max(1, int(match[1]))
-    last = min(len(text), int(match[2]) if match[2] else first + SHOWN_LINES - 1, first + SHOWN_LINES - 1)
-    more = f"\n({len(text)} lines in all)" if last < len(text) else ""
-    return "\n".join(f"{number:5} {text[number - 1]}" for number in range(first, last + 1)) + more
-
-
-def below(files: Mapping[str, bytes], folder: str) -> list[str]:
-    """The paths in a folder; all of them in "." ."""
-    prefix = "" if folder in ("", ".") else f"{folder.rstrip('/')}/"
-    return sorted(path for path in files if path.startswith(prefix))
-
-
-def search(files: Mapping[str, bytes], wanted: str, folder: str) -> str:
-    """Lines that hold a text, and paths that do. No pattern: one that a model wrote could run for ever here."""
-    wanted = wanted.strip().partition("\n")[0]
-    if not wanted:
-        raise Refused("the block of `search` holds the text that is looked for")
-    hits = list(_hits(files, wanted.casefold(), folder))
-    more = f"\nand {len(hits) - SHOWN_HITS} more" if len(hits) > SHOWN_HITS else ""
-    return "\n".join(hits[:SHOWN_HITS]) + more if hits else f"nothing holds {wanted!r}"
-
-
-def _hits(files: Mapping[str, bytes], wanted: str, folder: str) -> Iterator[str]:
-    for path in below(files, folder):
-        if wanted in path.casefold():
-            yield path
-        if b"\0" in files[path][: 8 * KIB]:
-            continue
-        for number, line in enumerate(files[path].decode(errors="replace").splitlines(), start=1):
-            if wanted in line.casefold():
-                yield f"{path}:{number}: {line.strip()[:200]}"
-
-
-def edited(text: str, body: str) -> str:
-    """A text with a part that occurs once replaced.
-
-    Raises:
-        Refused: It does not, or the block is no replacement.
-    """
-    found = _MARKS.match(body)
-    if found is None or not found["old"]:
-        raise Refused("an `edit` holds <<<<<<< SEARCH, the old lines, =======, the new lines, >>>>>>> REPLACE")
-    if (times := text.count(found["old"])) != 1:
-        raise Refused(f"the old lines occur {times} times, and must once, letter for letter; `read` shows them")
-    return text.replace(found["old"], found["new"], 1)
-
-
-async def run_in(
-    workshop: RepositoryWorkshop, task: RepositoryTask, files: Mapping[str, bytes], command: str, seconds: float
-) -> tuple[RunOutcome, dict[str, bytes]]:
-    """Run a shell command in the repository; what happened, and the files after it.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
-    tree = Tree(files)
-    roots = ":".join(f"$PWD/{root}".rstrip("/") for root in dict.fromkeys((tree.root, "")))
-    code = f'exec 2>&1\ncd {PLACE}\nexport PYTHONPATH="{roots}" PYTHONDONTWRITEBYTECODE=1\n{command}\n'
-    program = Program(
-        code=code,
-        language="shell",
-        files=placed(files),
-        limits=replace(limits_for(tree, seconds), output=LONGEST),
-        collect=(f"{PLACE}/**",),
-    )
-    async with workshop.turn:
-        outcome = await workshop.box(task).run(program)
-    return outcome, taken_back(files, outcome.files)
-
-
-def placed(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Where files lie in a run."""
-    return {f"{PLACE}/{path}": data for path, data in files.items()}
-
-
-def taken_back(before: Mapping[str, bytes], collected: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of a repository after a run; those of before where the run moved all of them away."""
-    found = {path.removeprefix(f"{PLACE}/"): data for path, data in collected.items()}
-    return {path: data for path, data in found.items() if path in before or is_source(path)} or dict(before)
-
 
 # How it is put to a model.
 
 SYSTEM = """\
-You work in a repository of Python code. Use its tools by fenced blocks in your reply; each is carried out, in order, and you \
-are told what came of it. Several in one reply are fine.
+You work in a repository of Python code. {tools}
+
+`run` is a sandbox without network, {seconds:g} seconds of computing at most; nothing but files stays of it. `done` ends your \
+work: what the files are then is what counts. You may change {allowed}. Tests that you cannot see decide. You have {rounds} \
+replies."""
+BY_CALLS = "Use its tools by calling them; several calls in one reply are fine, and are carried out in order."
+BY_BLOCKS = """\
+Use its tools by fenced blocks in your reply; each is carried out, in order, and you are told what came of it. Several in one \
+reply are fine.
 
 ```read path=pkg/module.py lines=1-80
 ```
@@ -310,40 +78,49 @@ the whole file
 ```run
 python -m pytest -q tests/test_module.py
 ```
-runs a shell command in the repository: a sandbox without network, {seconds:g} seconds of computing at most. Nothing but files \
-stays of it.
+runs a shell command in the repository.
 
 ```done
 what you did
 ```
-ends your work: what the files are then is what counts. You may change {allowed}. Tests that you cannot see decide. You have \
-{rounds} replies."""
+ends your work.{more}"""
+_MORE = "\n\n```{name}\n(arguments as JSON, of this schema: {schema})\n```\n{description}"
+NO_CALL = "You called no tool. Call one of {tools}; call done when you are done."
 NO_BLOCK = "There is no block of a tool in that reply. Use one of {tools}, as in ```read path=.; say ```done when you are done."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkLimits:
-    """What one attempt may take. Money is limited at the model: see `agents.replay.WithinBudget`."""
-
-    rounds: int = 30
-    """Replies of the model."""
-    tokens: int = 500_000
-    """In and out, as the server counts them. Where it does not, letters are counted."""
-    run_seconds: float = 60.0
-    """Of computing, for each command."""
-    wall_seconds: float = 1800.0
-    """Of a foreign agent, for the whole attempt."""
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Work:
     """One attempt on its way."""
 
     task: RepositoryTask
     start: Tree
     files: dict[str, bytes]
+    more: Mapping[str, tuple[McpSession, ToolOffer]]
+    """Tools of MCP servers, by the names that the model knows them by."""
+    by_calls: bool
+    """Whether tools are called, and not written as blocks."""
+    messages: tuple[PromptMessage, ...] = ()
+    new: tuple[PromptMessage, ...] = ()
+    """Of these, what was not sent yet."""
+    without: int = 0
+    """Replies that called no tool; -1 once one did."""
     said: str | None = None
     """The last word; `None` while it goes on."""
+
+    @property
+    def tools(self) -> str:
+        return ", ".join((*TOOLS, *self.more))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """A tool that a reply asks for, with what it needs, or why that cannot be had."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    fault: str = ""
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,62 +135,141 @@ class RepositoryAgent:
     temperature: float | None = None
     seed: int | None = None
     limits: WorkLimits = field(default_factory=WorkLimits)
+    calls: bool = True
+    """Whether a model that takes tools is offered them. Otherwise, and to others, they are told as blocks."""
+    mcp: tuple[McpServer, ...] = ()
+    """Servers whose tools it has, too."""
 
     async def run(self, task: Task) -> AsyncIterator[Step]:
         own = self.workshop.of(task)
         start = own.start(self.workshop.tree(own))
-        work = _Work(own, start, dict(start.files))
-        async for step in self._rounds(task, work):
-            yield step
+        async with AsyncExitStack() as stack:
+            sessions = [await stack.enter_async_context(McpSession(server)) for server in self.mcp]
+            work = _Work(
+                task=own,
+                start=start,
+                files=dict(start.files),
+                more=_named(sessions),
+                by_calls=self.calls and takes_tools(self.model),
+            )
+            async for step in self._rounds(task, work):
+                yield step
         yield submitted(own, start, work.files, work.said or "")
+
+    async def check(self) -> None:
+        """See that its servers can be started, and end them.
+
+        Raises:
+            InputError: One cannot.
+        """
+        for server in self.mcp:
+            async with McpSession(server):
+                pass
 
     async def _rounds(self, task: Task, work: _Work) -> AsyncIterator[Step]:
         bullets = tuple(self.choose(task))
-        messages = new = self._begin(task, work.task, bullets)
+        work.messages = work.new = self._begin(task, work, bullets)
         spent = 0
         for number in range(1, self.limits.rounds + 1):
-            request = ModelRequest(messages=messages, temperature=self.temperature, seed=self.seed, task_id=task.id)
-            reply = await self.model.complete(request)
+            try:
+                request, reply = await self._asked(task, work)
+            except ToolsRefused:
+                if number > 1:
+                    raise
+                work.by_calls = False
+                work.messages = work.new = self._begin(task, work, bullets)
+                request, reply = await self._asked(task, work)
             # What was said before is on the trace already: whole prompts would make it grow with their square.
-            call = call_of(replace(request, messages=new), reply, shown=bullets if number == 1 else ())
-            yield replace(call, id=f"call {number}", continues=f"call {number - 1}" if number > 1 else None)
+            call = call_of(replace(request, messages=work.new), reply, shown=bullets if number == 1 else ())
+            wishes = [] if self.model.dialect == "terse" else self._wishes(reply, work)
+            # Bullets stand in the first prompt, and are named where the work is done.
+            named = cited(_words(reply, wishes), bullets)
+            yield replace(call, id=f"call {number}", continues=f"call {number - 1}" if number > 1 else None, cited=named)
             if self.model.dialect == "terse":
                 # It knows two formats, and neither has tools.
                 return
-            found: list[str] = []
-            async for step in self._carried_out(reply.text, work):
-                found.append(f"{step.tool}: {step.result}")
-                yield replace(step, parent=f"call {number}")
+            found: list[tuple[_Wish, ToolCall]] = []
+            for wish in wishes:
+                if work.said is None:
+                    found.append((wish, await self._carried_out(wish, work)))
+                    yield replace(found[-1][1], parent=f"call {number}")
             counted = (reply.input_tokens, reply.output_tokens)
             spent += sum(each for each in counted if each is not None) if None not in counted else len(request.text) // 4
             if work.said is not None or spent > self.limits.tokens:
                 return
-            told = BETWEEN.join(found) or NO_BLOCK.format(tools=", ".join(TOOLS))
-            left = self.limits.rounds - number
-            new = (PromptMessage("user", f"{told}\n\n({left} replies are left)" if left <= 5 else told),)
-            messages = (*messages, PromptMessage("assistant", reply.text or "(nothing)"), *new)
+            self._tell(reply, found, work, self.limits.rounds - number)
 
-    def _begin(self, task: Task, own: RepositoryTask, bullets: Sequence[Any]) -> tuple[PromptMessage, ...]:
+    async def _asked(self, task: Task, work: _Work) -> tuple[ModelRequest, Reply]:
+        more = tuple(replace(offer, name=name) for name, (_, offer) in work.more.items())
+        request = ModelRequest(
+            messages=work.messages,
+            temperature=self.temperature,
+            seed=self.seed,
+            tools=(*OFFERS, *more) if work.by_calls else (),
+            task_id=task.id,
+        )
+        return request, await self.model.complete(request)
+
+    def _begin(self, task: Task, work: _Work, bullets: Sequence[Any]) -> tuple[PromptMessage, ...]:
         if self.model.dialect == "terse":
             return answer.answer(task, bullets, self.model.dialect)
-        system = SYSTEM.format(seconds=self.limits.run_seconds, allowed=", ".join(own.may_change), rounds=self.limits.rounds)
+        system = self._system(work)
         if bullets:
             system += BETWEEN.join(["", CITE, strategies(bullets)])
         return (PromptMessage("system", system), PromptMessage("user", task.question))
 
-    async def _carried_out(self, reply: str, work: _Work) -> AsyncIterator[ToolCall]:
-        for block in fences(reply):
-            tool, _, told = block.info.strip().partition(" ")
-            if tool not in TOOLS or work.said is not None:
-                continue
-            try:
-                arguments = _arguments(tool, told, block)
-                result, ok = await self._use(tool, arguments, work)
-            except Refused as refusal:
-                arguments, result, ok = {"said": block.info}, str(refusal), False
-            yield ToolCall(tool=tool, arguments=json.dumps(arguments, ensure_ascii=False), result=_short(result), ok=ok)
+    def _system(self, work: _Work) -> str:
+        limits = self.limits
+        return SYSTEM.format(
+            tools=BY_CALLS if work.by_calls else _by_blocks(work.more),
+            seconds=limits.run_seconds,
+            allowed=", ".join(work.task.may_change),
+            rounds=limits.rounds,
+        )
 
-    async def _use(self, tool: str, told: Mapping[str, str], work: _Work) -> tuple[str, bool]:
+    def _wishes(self, reply: Reply, work: _Work) -> list[_Wish]:
+        """The tools that a reply asks for. A model that is offered them and writes blocks all the same is taken at its word."""
+        if reply.calls:
+            work.without = -1
+            return [_called(call, work) for call in reply.calls]
+        if work.by_calls and work.without < 0:
+            return []
+        work.without += 1
+        written = [each for block in fences(reply.text) if (each := _written_wish(block, work)) is not None]
+        if work.by_calls and (written or work.without > 1):
+            # Its server seems to pass no tools on: from here on it is told how to write them.
+            before = self._system(work)
+            work.by_calls = False
+            first = work.messages[0]
+            told = replace(first, content=first.content.replace(before, self._system(work)))
+            work.messages = (told, *work.messages[1:])
+        return written
+
+    def _tell(self, reply: Reply, found: Sequence[tuple[_Wish, ToolCall]], work: _Work, left: int) -> None:
+        """Go on with the conversation: what was said, and what came of it."""
+        last = f"\n\n({left} replies are left)" if left <= 5 else ""
+        if reply.calls:
+            results = [PromptMessage("tool", step.result or "(nothing)", call_id=wish.call_id) for wish, step in found]
+            work.new = (*results[:-1], replace(results[-1], content=f"{results[-1].content}{last}"))
+            said = PromptMessage("assistant", reply.text, calls=reply.calls)
+        else:
+            told = BETWEEN.join(f"{step.tool}: {step.result}" for _, step in found)
+            told = told or (NO_CALL if work.by_calls else NO_BLOCK).format(tools=work.tools)
+            work.new = (PromptMessage("user", f"{told}{last}"),)
+            said = PromptMessage("assistant", reply.text or "(nothing)")
+        work.messages = (*work.messages, said, *work.new)
+
+    async def _carried_out(self, wish: _Wish, work: _Work) -> ToolCall:
+        try:
+            if wish.fault:
+                raise Refused(wish.fault)
+            result, ok = await self._use(wish.tool, wish.arguments, work)
+        except (Refused, McpError) as refusal:
+            result, ok = str(refusal), False
+        arguments = json.dumps(wish.arguments, ensure_ascii=False)
+        return ToolCall(tool=wish.tool, arguments=arguments, result=shortened(result), ok=ok)
+
+    async def _use(self, tool: str, told: Mapping[str, Any], work: _Work) -> tuple[str, bool]:
         """What came of it, and whether it went well."""
         path, body = told.get("path", "."), told.get("text", "")
         match tool:
@@ -427,10 +283,13 @@ class RepositoryAgent:
             case "run":
                 outcome, work.files = await run_in(self.workshop, work.task, work.files, body, self.limits.run_seconds)
                 return f"{ended_by(outcome)}\n{outcome.stdout}{outcome.stderr}".strip(), outcome.ok
-        return _written(tool, path, body, work), True
+        if tool in work.more:
+            session, offer = work.more[tool]
+            return await session.call(offer.name, told)
+        return _written(tool, path, told, work), True
 
 
-def _written(tool: str, path: str, body: str, work: _Work) -> str:
+def _written(tool: str, path: str, told: Mapping[str, Any], work: _Work) -> str:
     """Change one file."""
     if not work.task.allows(path):
         raise Refused(f"{path} may not be changed; {', '.join(work.task.may_change)} may, and tests may not")
@@ -439,9 +298,109 @@ def _written(tool: str, path: str, body: str, work: _Work) -> str:
     if tool == "delete":
         del work.files[path]
         return f"{path} is gone"
-    text = body if tool == "create" else edited(work.files[path].decode(errors="replace"), body)
+    if tool == "create":
+        text = told.get("text", "")
+    else:
+        before = work.files[path].decode(errors="replace")
+        text = replaced(before, told["old"], told["new"]) if "old" in told else edited(before, told.get("text", ""))
     work.files[path] = text.encode(errors="replace")
     return f"{path} has {len(text.splitlines())} lines now"
+
+
+# What a reply asks for: as calls, or as blocks.
+
+
+def _offer(name: str, description: str, optional: Sequence[str] = (), **told: str) -> ToolOffer:
+    properties = {key: {"type": "string", "description": said} for key, said in told.items()}
+    required = [key for key in told if key not in optional]
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return ToolOffer(name=name, description=description, parameters=schema)
+
+
+_FILE = "From the repository's root, such as pkg/module.py"
+OFFERS = (
+    _offer("read", "Show lines of a file, with their numbers; of a folder its files.", ("lines",), path=_FILE, lines="As 1-80"),
+    _offer("search", "Find lines and paths that hold a text (no pattern).", ("path",), text="The text", path="A folder"),
+    _offer(
+        "edit",
+        "Replace lines of a file.",
+        path=_FILE,
+        old="Old lines, letter for letter as `read` shows them behind their numbers, that occur once",
+        new="New lines",
+    ),
+    _offer("create", "Write a whole file.", path=_FILE, text="All of it"),
+    _offer("delete", "Remove a file.", path=_FILE),
+    _offer(
+        "run", "Run a shell command in the repository.", text="The command, such as python -m pytest -q tests/test_module.py"
+    ),
+    _offer("done", "End your work.", text="What you did"),
+)
+"""The tools, as they are offered to a model that takes them."""
+_NEEDED = {offer.name: cast(Sequence[str], offer.parameters["required"]) for offer in OFFERS}
+_TAKEN = {offer.name: frozenset(cast(Mapping[str, object], offer.parameters["properties"])) for offer in OFFERS}
+
+
+def _named(sessions: Sequence[McpSession]) -> dict[str, tuple[McpSession, ToolOffer]]:
+    """The tools of servers by the names that a model is told: none hides another one."""
+    found: dict[str, tuple[McpSession, ToolOffer]] = {}
+    for session in sessions:
+        for offer in session.offers:
+            found[unused(offer.name, (*TOOLS, *found))] = session, offer
+    return found
+
+
+def _by_blocks(more: Mapping[str, tuple[McpSession, ToolOffer]]) -> str:
+    others = [
+        _MORE.format(name=name, schema=json.dumps(offer.parameters), description=offer.description)
+        for name, (_, offer) in more.items()
+    ]
+    return BY_BLOCKS.replace("{more}", "".join(others))
+
+
+def _words(reply: Reply, wishes: Sequence[_Wish]) -> str:
+    """What a model says of its work, also where it says so by calling `done`."""
+    return "\n".join([reply.text, *(str(wish.arguments.get("text", "")) for wish in wishes if wish.tool == "done")])
+
+
+def _called(call: ToolUse, work: _Work) -> _Wish:
+    """A call with its arguments, as far as they can be read."""
+    tool, name = call.tool or "(no name)", call.id
+    try:
+        told = json.loads(call.arguments or "{}")
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        said = {"said": call.arguments}
+        return _Wish(
+            tool=tool, arguments=said, call_id=name, fault="the arguments are no JSON object; the reply may have been cut"
+        )
+    if tool in work.more:
+        return _Wish(tool=tool, arguments=told, call_id=name)
+    if tool not in TOOLS:
+        return _Wish(tool=tool, arguments=told, call_id=name, fault=f"there is no tool {tool}; there are {work.tools}")
+    found = {key: value for key, value in told.items() if key in _TAKEN[tool] and isinstance(value, str)}
+    missing = [key for key in _NEEDED[tool] if key not in found]
+    fault = f"{tool} needs {' and '.join(missing)}, as text" if missing else ""
+    if not fault and found.get("path") not in (None, "", "."):
+        found["path"], fault = safe(found["path"].removeprefix("./"))
+    return _Wish(tool=tool, arguments=told if fault else found, call_id=name, fault=fault)
+
+
+def _written_wish(block: Fence, work: _Work) -> _Wish | None:
+    """A block that is a tool; `None` for any other."""
+    tool, _, told = block.info.strip().partition(" ")
+    if tool not in TOOLS and tool not in work.more:
+        return None
+    try:
+        if tool in TOOLS:
+            return _Wish(tool=tool, arguments=_arguments(tool, told, block))
+        found = json.loads(block.text or "{}")
+        if not isinstance(found, dict):
+            raise Refused(f"the block of {tool} holds a JSON object")
+        return _Wish(tool=tool, arguments=found)
+    except (Refused, ValueError) as refusal:
+        fault = str(refusal) if isinstance(refusal, Refused) else f"the block of {tool} is no JSON: {refusal}"
+        return _Wish(tool=tool, arguments={"said": block.info}, fault=fault)
 
 
 def _arguments(tool: str, told: str, block: Fence) -> dict[str, str]:
@@ -468,7 +427,3 @@ def _arguments(tool: str, told: str, block: Fence) -> dict[str, str]:
     if tool != "read" and tool != "delete":
         found["text"] = block.text
     return {key: found[key] for key in ("path", "lines", "text") if key in found}
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n[…]\n{text[-LONGEST // 2 :]}"

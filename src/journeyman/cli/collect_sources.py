@@ -34,7 +34,9 @@ _options = together(
     click.option("--max-samples", type=click.IntRange(1), metavar="N", help="Take at most so many of each source."),
     click.option("--watch", is_flag=True, help="Go on, and bring in what is written, until told to stop."),
     click.option("--polling", is_flag=True, help="With --watch: look each second, where nobody says that something changed."),
-    click.option("--reprocess", is_flag=True, help="Mask and redact anew what is stored; no source is read."),
+    click.option(
+        "--reprocess", is_flag=True, help="Mask and read anew what is stored, by today's readers; nothing else comes in."
+    ),
     json_option,
 )
 
@@ -190,7 +192,7 @@ def _place(named: "SourceSettings", root: Path) -> Path | str | None:
 
 
 def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_json: bool) -> int:
-    """Read sources, watch them, or take what is stored of them through today's masks; the exit code."""
+    """Read sources, watch them, or renew what is stored of them by today's masks and readers; the exit code."""
     from journeyman.experiments import settings
     from journeyman.experiments.collecting import ReadLimits, SourceReader
     from journeyman.stores.documents import open_documents
@@ -206,7 +208,8 @@ def collected(sources: "Sequence[WorkSource]", given: Mapping[str, Any], *, as_j
         if given["watch"]:
             return _watched(reader, sources, polling=given["polling"])
         if given["reprocess"]:
-            reports = [reader.reprocess(kind) for kind in dict.fromkeys(each.kind for each in sources)]
+            kinds = dict.fromkeys(each.kind for each in sources)
+            reports = [reader.reprocess(kind, [each for each in sources if each.kind == kind]) for kind in kinds]
         else:
             reports = [reader.read(each, limits) for each in sources]
     return show_reports(reports, dry_run=given["dry_run"], as_json=as_json)
@@ -236,9 +239,12 @@ def _show(reports: "Sequence[SourceReport]", *, dry_run: bool) -> None:
             ("copies of what another file tells", each.copies),
             ("of poor quality", each.poor),
             ("for personal data", each.dropped),
+            ("not in the store, and not brought back", each.absent),
         )
         if out := [f"{count:,} {why}" for why, count in left if count]:
             say(f"{each.kind}: left out: {', '.join(out)}")
+        for why in each.gone:
+            say(f"{each.kind}: not read again, only masked: {why}")
         if each.more:
             say(f"{each.kind}: there is more, for the same command again; --max-samples takes more at once")
     if not any(each.traces + each.documents for each in reports):

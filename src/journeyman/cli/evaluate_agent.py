@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     only=(
         *("tasks", "agent", "against", "attempts_per_task", "split", "category", "most"),
         *("generator_model", "playbook", "rounds", "base_url", "agent_package", "timeout", "max_cost", "rewards"),
+        *("tool_calls", "mcp", "mcp_variable"),
         *("environments", "sandbox", "jobs", "plugin", "embedder"),
         *("alpha", "min_gain", "min_tasks", "min_clusters", "guardrails"),
     ),
@@ -51,6 +52,7 @@ def command(as_json: bool, resume: str | None, **given: Any) -> int:
       journeyman evaluate agent --tasks tasks.jsonl --agent reference
       journeyman evaluate agent --tasks tasks.jsonl --agent openai:gpt-5-mini --against openai:gpt-5-nano --max-cost 2
       journeyman evaluate agent --tasks tasks.jsonl --agent journeyman --model embedded --playbook mine.json --against embedded
+      journeyman evaluate agent --tasks tasks.jsonl --agent gpt-5-mini --against gpt-5-nano --mcp 'python -m our_docs_server'
       journeyman evaluate agent --tasks tasks.jsonl --agent cmd:my_agent --agent-package my-agent --base-url http://h:4000/v1
       journeyman evaluate agent --resume
     """

@@ -91,6 +91,9 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
         flaky = f", {len(suite.flaky)} now this and now that: {', '.join(suite.flaky[:3])}" if suite.flaky else ""
         steady = f"{len(suite.passing)} pass each time, {len(suite.failing)} fail{flaky}"
         write(f"tests: {steady}; {suite.cpu_seconds:.1f} s of CPU a run")
+        if suite.failing:
+            said = suite.run.why.get(suite.failing[0], "").strip().splitlines()
+            write(f"the first that fails: {suite.failing[0]}: {said[0][:200] if said else 'it does not say why'}")
     emit(told, as_json=as_json)
 
 
@@ -160,8 +163,10 @@ def generate(  # noqa: PLR0913 - a parameter an option
     """
     if rows is not None:
         return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
-    wanted = shared_out(categories, count)
     from journeyman.experiments.task_generation import generate as generation
+    from journeyman.tasks.repository.tree import is_repository
+
+    wanted = shared_out(categories, count, history=is_repository(source))
     from journeyman.tasks.repository import stats_file
     from journeyman.tasks.repository.foreign import FORMATS
 
@@ -319,8 +324,11 @@ def _show_task(task: "RepositoryTask", *, reference: bool) -> None:
         write("", "".join(unified_diff(given, right, f"given/{path}", f"right/{path}")).rstrip())
 
 
-def shared_out(categories: str, count: int) -> dict[str, int]:
+def shared_out(categories: str, count: int, *, history: bool = True) -> dict[str, int]:
     """How many tasks of each category: those with a number have it, the others share what is left.
+
+    Args:
+        history: Whether there are commits that tasks can be made of; without any, none are asked for unless they are named.
 
     Raises:
         InputError: There is no such category, one is named twice, or the numbers come to more than `count`.
@@ -337,7 +345,7 @@ def shared_out(categories: str, count: int) -> dict[str, int]:
             raise InputError(f"--categories: {name} is named twice")
         wanted[name] = int(match[2]) if match[2] else None
     if not wanted:
-        wanted = dict.fromkeys(registry.names("generators"))
+        wanted = dict.fromkeys(name for name in registry.names("generators") if history or name != "commits")
     named = sum(number or 0 for number in wanted.values())
     without = [name for name, number in wanted.items() if number is None]
     left = max(0, count - named)

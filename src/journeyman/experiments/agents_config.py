@@ -43,6 +43,12 @@ class AgentsConfig(AttemptSettings, ModelSettings, GateSettings, BudgetSettings,
     """Tasks at most, the first of the file."""
     playbook: Annotated[str, option(metavar="FILE")] = ""
     """Of the agent journeyman: what its prompts hold."""
+    mcp: Annotated[Names, option("--mcp", metavar="COMMAND")] = ()
+    """Of an agent with a model: the command of an MCP server on standard streams, whose tools it gets. Several may be named."""
+    mcp_variable: Annotated[Names, option("--mcp-variable", metavar="NAME")] = ()
+    """A variable of the environment that these servers get, besides PATH, HOME and their like."""
+    tool_calls: Literal["auto", "never"] = "auto"
+    """Whether a model that takes tools is offered them as functions; never: it is told to write blocks, as others are."""
     rounds: Count = 30
     """Replies of a model in one attempt, at most."""
     timeout: Annotated[float, Field(gt=0), option(metavar="SECONDS")] = 1800.0

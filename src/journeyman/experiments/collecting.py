@@ -128,6 +128,10 @@ class SourceReport:
     """Documents whose quality was too low."""
     dropped: int = 0
     """What was left out for the personal data in it."""
+    absent: int = 0
+    """Reading again: what is in the source and not in the store, as it was forgotten, or not known when it was read."""
+    gone: list[str] = field(default_factory=list)
+    """Reading again: why a source could not be read."""
     more: bool = False
     """Whether there was more than one reading may take."""
     redacted: dict[str, int] = field(default_factory=dict)
@@ -178,13 +182,33 @@ class SourceReader:
         report.redacted = dict(self._counted() - before)
         return report
 
-    def reprocess(self, kind: str) -> SourceReport:
-        """Take what is kept of a source through what is taken out and masked today; no source is touched."""
+    def reprocess(self, kind: str, sources: Iterable[WorkSource] = ()) -> SourceReport:
+        """Take what is kept of a source through what is taken out and masked today, and through today's readers.
+
+        Args:
+            sources: Of this kind. Where they are still there they are read from their beginning; what is stored of them is
+                renewed, and nothing else comes in: what is not stored may have been forgotten. How far they were read stays.
+        """
         report = SourceReport(kind=kind)
         began, before = time.monotonic(), self._counted()
         store = self._store
         if store is None:
             raise InputError("what is stored is read again: there is no store")
+        there = list(sources)
+        if self._personal is not None:
+            for source in there:
+                self._personal.know(source.people())
+        self._clean_stored(store, kind, report)
+        for source in there:
+            try:
+                _Stream(self, kind, report, ReadLimits(), renew=store).take(source.read({}))
+            except InputError as error:
+                report.gone.append(str(error))
+        report.seconds = time.monotonic() - began
+        report.redacted = dict(self._counted() - before)
+        return report
+
+    def _clean_stored(self, store: DocumentStore, kind: str, report: SourceReport) -> None:
         changed: list[Trace] = []
         for trace in store.traces(Query(source=kind)) if is_format(kind) else ():
             report.traces += 1
@@ -197,9 +221,6 @@ class SourceReader:
             report.documents += 1
             if (clean_one := self.clean_document(document)) != document:
                 report.stored += store.rewrite({document.id: clean_one})
-        report.seconds = time.monotonic() - began
-        report.redacted = dict(self._counted() - before)
-        return report
 
     def _states(self, kind: str) -> Mapping[str, State]:
         return {} if self._store is None else self._store.states(kind)
@@ -276,8 +297,21 @@ class SourceReader:
 class _Stream:
     """What comes from a source, while it comes."""
 
-    def __init__(self, reader: SourceReader, kind: str, report: SourceReport, limits: ReadLimits) -> None:
+    def __init__(
+        self,
+        reader: SourceReader,
+        kind: str,
+        report: SourceReport,
+        limits: ReadLimits,
+        *,
+        renew: DocumentStore | None = None,
+    ) -> None:
+        """
+        Args:
+            renew: The store, where only what is in it is kept anew, and no bookmark.
+        """
         self._reader, self._kind, self._report, self._limits = reader, kind, report, limits
+        self._renew = renew
         self._traces: list[Trace] = []
         self._documents: list[Document] = []
         self._states: dict[str, State | None] = {}
@@ -304,7 +338,7 @@ class _Stream:
         self._flush()
 
     def _mark(self, bookmark: Bookmark) -> None:
-        if not self._skipped:
+        if not self._skipped and self._renew is None:
             state = bookmark.state
             self._states[bookmark.key] = None if state is None else self._reader.clean_state(state)
         self._skipped = False
@@ -330,9 +364,13 @@ class _Stream:
         if reader.settings.personal == "drop" and reader.personal_count() > before:
             report.dropped += 1
             return
-        report.traces += 1
-        report.model_calls += len(trace.calls)
-        report.tool_calls += len(trace.tool_calls)
+        if self._renew is None:
+            report.traces += 1
+            report.model_calls += len(trace.calls)
+            report.tool_calls += len(trace.tool_calls)
+        elif self._renew.line(trace.id) is None:
+            report.absent += 1
+            return
         self._traces.append(trace)
         self._size += sum(len(call.prompt) + len(call.reply) for call in trace.calls)
         self._size += sum(len(call.result) for call in trace.tool_calls)
@@ -349,7 +387,11 @@ class _Stream:
         if reader.settings.personal == "drop" and reader.personal_count() > before:
             report.dropped += 1
             return
-        report.documents += 1
+        if self._renew is None:
+            report.documents += 1
+        elif not self._renew.revisions(clean):
+            report.absent += 1
+            return
         self._documents.append(clean)
         self._size += len(clean.text)
 

@@ -12,8 +12,10 @@ from journeyman import models
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
+from journeyman.agents.mcp import McpServer
 from journeyman.agents.replay import CallBudget, within
-from journeyman.agents.repository import SUBMIT, PreparedAgent, RepositoryAgent, RepositoryWorkshop, WorkLimits, left_in
+from journeyman.agents.repository import RepositoryAgent
+from journeyman.agents.workshop import SUBMIT, PreparedAgent, RepositoryWorkshop, WorkLimits, left_in
 from journeyman.core.candidate import BASE, Candidate
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.evaluation import Evaluation
@@ -30,6 +32,7 @@ from journeyman.experiments.run import Run
 from journeyman.experiments.task_generation.generate import FOLDER, workplaces
 from journeyman.io.files import sha256
 from journeyman.models import embedders
+from journeyman.models.base import takes_tools
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.rewards.development import DevelopmentReward, DevelopmentWork, WorkCheckResult
 from journeyman.sandbox import environments
@@ -81,6 +84,7 @@ class RepositoryBench:
             self.own, *workplaces(folder, config.sandbox, shown), jobs=config.jobs, plugins=config.plugin
         )
         self._limits = WorkLimits(rounds=config.rounds, wall_seconds=config.timeout)
+        self._mcp = _mcp_servers(config, self._limits)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -113,11 +117,8 @@ class RepositoryBench:
         return Contestant(name=name, make=lambda: agent, deterministic=True)
 
     def _command(self, command: str) -> Contestant:
-        if Redactor(()).text(command) != command:
-            raise InputError(
-                f"the command {label(command)} holds what looks like a secret, and it is kept with the run; "
-                "agents need no key of their own: calls of their models get it from OPENAI_API_KEY here"
-            )
+        why = "agents need no key of their own: calls of their models get it from OPENAI_API_KEY here"
+        _see_no_secret(label(command), command, why)
         url = self.config.base_url or os.environ.get("OPENAI_BASE_URL", "")
         if not url:
             raise InputError(
@@ -155,12 +156,15 @@ class RepositoryBench:
             candidate_id=candidate.id if candidate else BASE,
             limits=self._limits,
             choose=choose,
+            calls=config.tool_calls == "auto",
+            mcp=self._mcp,
         )
+        calls = ("calls",) if agent.calls and takes_tools(model) else ()
         return Contestant(
             name=candidate.id if candidate else f"{BASE}@{model.name}",
             make=lambda: agent,
-            settings=(model.name, config.rounds),
-            deterministic=model.deterministic,
+            settings=(model.name, config.rounds, *calls, *config.mcp),
+            deterministic=model.deterministic and not config.mcp,
             learned=candidate,
             trained_on=learned.trained_on | adapter_trained_on(name),
             close=model.close,
@@ -194,6 +198,24 @@ def _chosen(config: AgentsConfig) -> tuple[RepositoryTask, ...]:
         asked = " ".join([*(f"--category {each}" for each in config.category), f"--split {config.split}"])
         raise InputError(f"{config.tasks} holds no task for {asked}")
     return tuple(found[: config.most])
+
+
+def _mcp_servers(config: AgentsConfig, limits: WorkLimits) -> tuple[McpServer, ...]:
+    servers = tuple(
+        McpServer(command=command, variables=tuple(config.mcp_variable), seconds=limits.run_seconds) for command in config.mcp
+    )
+    if servers and all(each in (REFERENCE, NOTHING) or each.startswith(COMMAND) for each in (config.agent, config.against)):
+        raise InputError("--mcp is for agents with a model: journeyman, or a model's name; a command brings tools of its own")
+    for server in servers:
+        _see_no_secret(label(server.command), server.command, "give it by --mcp-variable NAME, and set that variable here")
+        if missing := [name for name in server.variables if name not in os.environ]:
+            raise InputError(f"--mcp-variable {missing[0]}: there is no such variable in the environment")
+    return servers
+
+
+def _see_no_secret(name: str, command: str, instead: str) -> None:
+    if Redactor(()).text(command) != command:
+        raise InputError(f"the command {name} holds what looks like a secret, and it is kept with the run; {instead}")
 
 
 def _agents_python(config: AgentsConfig, folder: Path, said: Callable[[str], None]) -> Interpreter | None:
@@ -399,6 +421,8 @@ class RepositoryEvaluation:
             for agent in (new.make(), old.make()):
                 if isinstance(agent, CommandAgent):
                     agent.check()
+                elif isinstance(agent, RepositoryAgent):
+                    await agent.check()
             return await evaluator.evaluate(
                 subject,
                 measure,

@@ -179,7 +179,7 @@ def _repository(config: TrainingConfig) -> Dataset:
 
     A function or a commit that is learned from is in no examination, whatever the files say.
     """
-    from journeyman.agents.repository import RepositoryWorkshop
+    from journeyman.agents.workshop import RepositoryWorkshop
     from journeyman.experiments.task_generation.generate import FOLDER, workplaces
     from journeyman.tasks import repository
 
@@ -210,7 +210,8 @@ def agent_for(dataset: Dataset) -> MakeAgent:
     """What attempts the tasks of a data set: it asks a model once, or lets it work in a repository."""
     if dataset.name != REPOSITORY:
         return Answer
-    from journeyman.agents.repository import RepositoryAgent, RepositoryWorkshop
+    from journeyman.agents.repository import RepositoryAgent
+    from journeyman.agents.workshop import RepositoryWorkshop
 
     return partial(RepositoryAgent, workshop=cast(RepositoryWorkshop, dataset.verifier))
 

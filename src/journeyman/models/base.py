@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.messages import ToolUse
 from journeyman.io.jsonl import iter_jsonl
 from journeyman.io.retry import RetryPolicy
 
@@ -21,8 +22,23 @@ Dialect = Literal["full", "terse"]
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    calls: tuple[ToolUse, ...] = ()
+    """Of an assistant: the tools that it asked for. Each needs an answer, a message of the role tool, before anything else."""
+    call_id: str = ""
+    """Of a tool: which call it answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffer:
+    """A tool that a model may ask for."""
+
+    name: str
+    """Letters, digits, `_` and `-`; 64 at most."""
+    description: str
+    parameters: Mapping[str, object]
+    """The JSON schema of its arguments, an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +52,19 @@ class ModelRequest:
     seed: int | None = None
     schema: Mapping[str, object] | None = None
     """A JSON schema that the reply must follow, where the provider can enforce one."""
+    tools: tuple[ToolOffer, ...] = ()
+    """What it may ask for. Only for a client that `takes_tools`."""
     task_id: str = ""
     """For records and replays; never sent."""
 
     @property
     def text(self) -> str:
         """The whole prompt as one text, for a trace."""
-        return "\n\n".join(f"[{message.role}]\n{message.content}" for message in self.messages)
+        return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
+
+
+def _spoken(message: PromptMessage) -> str:
+    return "\n".join([message.content, *(f"{call.tool}({call.arguments})" for call in message.calls)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +72,8 @@ class Reply:
     """What came back."""
 
     text: str
+    calls: tuple[ToolUse, ...] = ()
+    """The tools that it asks for, in its order."""
     model: str
     """The model's name as the server gave it."""
     input_tokens: int | None = None
@@ -69,6 +93,10 @@ def named(status: int, message: str, retry_after: float | None = None) -> ModelE
     if status in {408, 409, 425, 429} or status >= 500:
         return ModelBusy(message, retry_after=retry_after)
     return ModelRefused(message)
+
+
+class ToolsRefused(ModelRefused):
+    """A model takes no tools. Nothing was asked of it, and a request without them may be answered."""
 
 
 class Model(Protocol):
@@ -91,6 +119,14 @@ class Model(Protocol):
         """Give back connections; the client is not used afterwards."""
 
 
+def takes_tools(model: Model) -> bool:
+    """Whether `ModelRequest.tools` may be sent to it: a client says so by an attribute `tools`, and most have none.
+
+    One that says so may still raise `ToolsRefused`: whether a model behind a server takes them is known when it was asked.
+    """
+    return bool(getattr(model, "tools", False))
+
+
 # A model client around another one: what it is called and can do is the other's.
 
 
@@ -111,6 +147,10 @@ class Around:
     @property
     def deterministic(self) -> bool:
         return self.model.deterministic
+
+    @property
+    def tools(self) -> bool:
+        return takes_tools(self.model)
 
     async def close(self) -> None:
         await self.model.close()
@@ -322,7 +362,8 @@ class CachedModel(Around):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
                 told = {name: value for name, value in asdict(reply).items() if name in _KEPT}
-                file.write(json.dumps({"key": key, **told}) + "\n")
+                calls = {"calls": [list(call) for call in reply.calls]} if reply.calls else {}
+                file.write(json.dumps({"key": key, **told, **calls}) + "\n")
             return reply
         finally:
             del self._waiting[key]
@@ -330,6 +371,10 @@ class CachedModel(Around):
     def _key(self, request: ModelRequest) -> str:
         asked: list[Any] = [self.name, [[message.role, message.content] for message in request.messages]]
         asked += [request.temperature, request.max_tokens, request.seed, request.schema]
+        if request.tools:
+            # What was kept before there were tools stays known.
+            asked += [[asdict(offer) for offer in request.tools]]
+            asked += [[[message.call_id, [list(call) for call in message.calls]] for message in request.messages]]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
     def _load(self) -> None:
@@ -342,4 +387,5 @@ class CachedModel(Around):
 
 def _entry(line: str) -> tuple[str, Reply]:
     told = json.loads(line)
-    return told["key"], Reply(**{name: told[name] for name in _KEPT})
+    calls = tuple(ToolUse(*each) for each in told.get("calls", ()))
+    return told["key"], Reply(calls=calls, **{name: told[name] for name in _KEPT})

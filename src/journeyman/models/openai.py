@@ -16,10 +16,11 @@ import openai
 from pydantic import TypeAdapter, ValidationError
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.messages import ToolUse, arguments_text
 from journeyman.core.trace import OWN_AGENT
 from journeyman.io.retry import retry_after
 from journeyman.models import HOME, KEY, pricing
-from journeyman.models.base import Dialect, ModelRequest, Reply, named
+from journeyman.models.base import Dialect, ModelRequest, PromptMessage, Reply, ToolOffer, ToolsRefused, named
 
 # What a chat-completions server answers, read into values. Servers differ in what they leave out, so little is required.
 
@@ -31,11 +32,29 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Function:
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ToolCall:
+    id: str | None = None
+    function: _Function | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
     content: str | list[_Part] | None = None
     refusal: str | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: list[_ToolCall] | None = None
     function_call: dict[str, Any] | None = None
+
+    @property
+    def calls(self) -> tuple[ToolUse, ...]:
+        """The tools that it asks for. Some servers give no ids, and some parse the arguments."""
+        found = [(call.id or f"call_{at}", call.function or _Function()) for at, call in enumerate(self.tool_calls or ())]
+        return tuple(ToolUse(each.name or "", arguments_text(each.arguments or "{}"), id) for id, each in found)
 
     @property
     def text(self) -> str:
@@ -97,6 +116,7 @@ def read(body: str, *, asked: str, seconds: float) -> Reply:
     usage = completion.usage or _Usage()
     return Reply(
         text=choice.message.text,
+        calls=choice.message.calls,
         model=completion.model or asked,
         input_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
@@ -179,6 +199,11 @@ class OpenAI:
         return f"{self.kind}:{self.model}" + ("" if self.base_url == self._home else f"@{_shown(self.base_url)}")
 
     @property
+    def tools(self) -> bool:
+        """Whether it takes tools, as far as it was asked."""
+        return "tools" not in self._without
+
+    @property
     def _home(self) -> str:
         return HOME
 
@@ -229,6 +254,10 @@ class OpenAI:
                 if error.code != "json_validate_failed":
                     # That one is a reply that went wrong on the way and not a server that knows no schemas.
                     lasting.add(culprit)
+                if culprit == "tools":
+                    # A conversation with tools makes no sense without them: whoever asked must ask otherwise.
+                    self._without |= lasting
+                    raise ToolsRefused(f"{self.name} takes no tools: {self._clean(error.message)}") from None
                 log.info("%s does not take %s (%s): going on without", self.name, culprit, self._clean(error.message))
             else:
                 self._without |= lasting
@@ -296,29 +325,63 @@ class Ollama(OpenAI):
 def _call(model: str, request: ModelRequest, without: frozenset[str], caps: tuple[str, ...]) -> dict[str, Any]:
     """The body of the call."""
     lead = "user" if "system" in without else "system"
-    messages = [{"role": lead if m.role == "system" else m.role, "content": m.content} for m in request.messages]
+    messages = [_sent(message, lead) for message in request.messages]
     call: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
     call |= {cap: request.max_tokens for cap in [cap for cap in caps if cap not in without][:1]}
     if request.schema is not None:
         schema = {"name": "reply", "schema": dict(request.schema), "strict": _is_closed(request.schema)}
         call["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.tools:
+        call["tools"] = [_offered(offer) for offer in request.tools]
     wanted = {key: value for key, value in call.items() if value is not None and key not in without}
     return {"model": model, "messages": messages, **wanted}
 
 
+def _sent(message: PromptMessage, lead: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"role": lead if message.role == "system" else message.role, "content": message.content}
+    if message.calls:
+        told["content"] = message.content or None
+        told["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return told | ({"tool_call_id": message.call_id} if message.role == "tool" else {})
+
+
+def _offered(offer: ToolOffer) -> dict[str, Any]:
+    function = {"name": offer.name, "description": offer.description, "parameters": dict(offer.parameters)}
+    return {"type": "function", "function": function}
+
+
 def _objection(error: openai.APIStatusError, call: Mapping[str, Any]) -> str | None:
     """Which part of the call the server does not take, if it can do without it."""
-    if error.status_code not in {400, 422}:
-        return None
     said = json.dumps(error.body, default=str).lower() if error.body else error.message.lower()
+    if error.status_code not in {400, 422}:
+        return "tools" if "tools" in call and _NO_TOOLS.get(error.status_code, _NEVER).search(said) else None
     if re.search(r"support|unrecogni|unknown|unexpected|extra|not permitted|not allowed|deprecated", said):
         for key in ("response_format", "temperature", "seed", *_CAPS):
             if key in call and re.search(rf"\b{key}\b", said):
                 return key
         if re.search(r"role.*\bsystem\b", said) and any(m["role"] == "system" for m in call["messages"]):
             return "system"
+    if "tools" in call and _NO_TOOLS[400].search(said):
+        return "tools"
     # A server that knows no schemas seldom says so in words one could foresee: the next answer will tell.
     return "response_format" if "response_format" in call else None
+
+
+_NEVER = re.compile(r"(?!)")
+_NO_TOOLS: Mapping[int, re.Pattern[str]] = {
+    400: re.compile(
+        r"\btools?\b.*\b(support|requires|not permitted|not allowed|unrecogni|unknown|extra)"
+        r"|\b(support|unrecogni|unknown|extra).*\b(tools?|functions?)\b"
+    ),
+    404: re.compile(r"support tool"),
+    500: re.compile(r"tools param requires"),
+}
+"""What servers say that take no tools, by status: Ollama "… does not support tools", vLLM "auto tool choice requires …" (400);
+OpenRouter "No endpoints found that support tool use" (404); llama.cpp "tools param requires --jinja flag" (500). A tool call
+that a model wrote wrongly is something else ("error parsing tool call: … unexpected end", 500)."""
 
 
 def _is_closed(schema: object) -> bool:

@@ -25,8 +25,11 @@ class Scripted:
         latency: float = 0.0,
         dialect: Dialect = "full",
         name: str = "scripted",
+        tools: bool = False,
     ) -> None:
         self.name = name
+        self.tools = tools
+        """Whether it takes tools: its script then holds replies with calls."""
         self.dialect: Dialect = dialect
         self.latency = latency
         """Seconds before every answer."""

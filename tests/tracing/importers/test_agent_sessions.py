@@ -221,3 +221,35 @@ def test_whatever_stands_in_the_files_is_read_or_named(name: str, tmp_path: Path
         for found in read(path, name):
             assert isinstance(found, Problem) or found.trace.id
         list(read(path))
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini", "opencode", "openhands"])
+def test_a_file_of_which_much_is_of_unknown_kinds_is_read_and_said_to_be(name: str, tmp_path: Path) -> None:
+    agent_sessions.write(tmp_path, name, 1)
+    before = {trace.id for trace in traces(tmp_path)}
+    for path in files(tmp_path):
+        _become_strange(name, path)
+    found = [each for path in files(tmp_path) for each in read(path)]
+    # An event or a part by itself is nothing that is read; it is read with its session.
+    problems = [str(each) for each in found if isinstance(each, Problem) and not each.strange]
+    assert problems
+    assert all("hologram" in each and "kinds that are not known" in each for each in problems), problems
+    assert {each.trace.id for each in found if not isinstance(each, Problem)} == before
+
+
+def _become_strange(name: str, path: Path) -> None:
+    """As a newer version of the program may write it: a tenth and more of it is of a kind that is new."""
+    if name in ("claude-code", "codex"):
+        lines = path.read_text().splitlines()
+        strange = json.dumps({"type": "hologram", "uuid": "h", "timestamp": "2026-09-01T08:00:00Z"})
+        path.write_text("".join(f"{line}\n" for line in [*lines, *[strange] * (1 + len(lines) // 5)]))
+    elif name == "gemini":
+        told = json.loads(path.read_text())
+        told["messages"] += [{"id": f"h{at}", "type": "hologram"} for at in range(1 + len(told["messages"]) // 5)]
+        path.write_text(json.dumps(told))
+    elif name == "opencode" and path.parent.parent.name == "part":
+        path.with_name("prt_zzz.json").write_text(json.dumps({"id": "prt_zzz", "sessionID": "s", "type": "hologram"}))
+    elif name == "openhands" and path.name in ("0.json", "3.json"):
+        number = 1000 + int(path.stem)
+        event = {"id": number, "timestamp": "2026-09-01T08:00:00Z", "source": "environment", "kind": "hologram"}
+        path.with_name(f"{number}.json").write_text(json.dumps(event))

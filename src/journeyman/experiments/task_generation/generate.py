@@ -68,7 +68,8 @@ async def prepare(
     """
     tree = read_tree(source, commit=options.commit)
     if not tree.tests:
-        raise InputError(f"{source} has no tests (test_*.py or *_test.py); tasks are checked with a repository's own")
+        packed = "; a source package often leaves them out: name a clone of its repository" if source.is_file() else ""
+        raise InputError(f"{source} has no tests (test_*.py or *_test.py); tasks are checked with a repository's own{packed}")
     needs = environments.needs_of(tree.files, source.resolve().name)
     environment = environments.build(options.folder, needs, extra=options.extra, python=options.python, said=said)
     suite = await _measured(tree, environment, options, said) if options.tests else _UNMEASURED

@@ -26,6 +26,11 @@ _BESIDE: Mapping[str, frozenset[str]] = {
     "progress": frozenset({"uuid", "parentUuid"}),
 }
 """Lines that are no message, and what they have."""
+_PASSED_OVER = frozenset({
+    *("agent-name", "ai-title", "attachment", "bridge-session", "custom-title", "file-history-delta", "last-prompt", "mode"),
+    *("permission-mode", "pr-link", "tag"),
+})  # fmt: skip
+"""More of them, which do not tell that a file is a session."""
 _LOCAL = ("<local-command-", "<command-name>", "<bash-input>", "<bash-stdout>")
 """How texts begin that the program writes where a person gave it a command, and not the model."""
 _NOBODY = "<synthetic>"
@@ -79,9 +84,16 @@ def read(record: Row) -> Iterator[RecordedTrace]:
             git_branch=first.get("gitBranch"),
             version=first.get("version"),
             agent_id=first.get("agentId"),
-            unread=dict(Counter(kind for line in lines if (kind := str(line.get("type"))) not in (*_SAID, *_BESIDE))),
+            unread=dict(Counter(kind for kind, known in kinds(record) if not known)),
         ),
     )
+
+
+def kinds(record: Row) -> Iterator[tuple[str, bool]]:
+    """The kind of each line, and whether it is known."""
+    for line in record.get(_LINES) or [record]:
+        kind = str(line.get("type"))
+        yield kind, kind in _SAID or kind in _BESIDE or kind in _PASSED_OVER
 
 
 def _once(lines: Iterable[Row]) -> list[Row]:
@@ -205,6 +217,7 @@ FORMAT = Format(
     read=read,
     unique=True,
     repeats=True,
+    kinds=kinds,
     several=SeveralRecords(
         starts=lambda first: recognised(first.value),
         begins=begins,

@@ -20,6 +20,8 @@ _WRAPPED = frozenset({"session_meta", "turn_context", "response_item", "event_ms
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
+_PASSED_OVER = frozenset({"session_meta", "turn_context", "state", "ghost_snapshot", "compaction"})
+"""Kinds of lines that hold nothing of what was said or done."""
 _BOILERPLATE = ("<environment_context>", "<user_instructions>", "<permissions", "<turn_aborted>", "# AGENTS.md instructions")
 """How texts begin that the program says in the user's name."""
 
@@ -45,6 +47,13 @@ def _kind(line: Row) -> tuple[str, Mapping[str, Any]]:
         item = fields.mapping(line["payload"])
         return (str(item.get("type")) if line["type"] == "response_item" else str(line["type"])), item
     return ("session_meta" if _old_head(line) else str(line.get("type") or line.get("record_type"))), line
+
+
+def kinds(record: Row) -> Iterator[tuple[str, bool]]:
+    """The kind of each line, and whether it is known."""
+    for line in record.get(_LINES) or [record]:
+        kind, _ = _kind(line)
+        yield kind, kind in _ITEMS or kind in _PASSED_OVER or kind in ("compacted", "event_msg")
 
 
 def begins(line: Row) -> bool:
@@ -154,7 +163,7 @@ class _Turns:
             self.all.append(Turn("system" if role == "developer" else role, text))
         elif kind == "event_msg":
             self._event(item)
-        elif kind not in ("session_meta", "turn_context", "state", "ghost_snapshot"):
+        elif kind not in _PASSED_OVER:
             self.unread[kind] += 1
 
     def _piece(self, kind: str, item: Mapping[str, Any]) -> Turn:
@@ -232,6 +241,7 @@ FORMAT = Format(
     recognises=recognised,
     read=read,
     unique=True,
+    kinds=kinds,
     several=SeveralRecords(
         starts=lambda first: recognised(first.value),
         begins=begins,

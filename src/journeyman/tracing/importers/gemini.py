@@ -11,6 +11,8 @@ from journeyman.tracing.importers.source import Format, Row, SeveralRecords
 
 NAME = "gemini"
 _HEAD = {"sessionId", "projectHash"}
+_PROGRAM = ("error", "info", "warning")
+"""What the program said itself, to whoever sat before it."""
 
 
 def recognised(record: Row) -> bool:
@@ -42,6 +44,13 @@ def read(record: Row) -> Iterator[RecordedTrace]:
     )
 
 
+def kinds(record: Row) -> Iterator[tuple[str, bool]]:
+    """The kind of each message, and whether it is known."""
+    for message in fields.objects(record.get("messages")):
+        kind = str(message.get("type"))
+        yield kind, kind in ("user", "gemini", *_PROGRAM)
+
+
 def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
     kind, at = message.get("type"), fields.time(message.get("timestamp"))
     text = conversation.content_text(message.get("content"))
@@ -61,8 +70,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
         )
         for call in calls:
             yield from _answer(call)
-    elif kind in ("error", "info", "warning"):
-        # What the program said itself, to whoever sat before it.
+    elif kind in _PROGRAM:
         yield Turn("system", text, error=f"Error: {text}" if kind == "error" else None, started_at=at)
 
 
@@ -108,6 +116,7 @@ FORMAT = Format(
     recognises=recognised,
     read=read,
     unique=True,
+    kinds=kinds,
     several=SeveralRecords(
         starts=lambda first: first.value.keys() >= _HEAD and "messages" not in first.value,
         belongs=lambda record: "type" in record or any(name[:1] == "$" for name in record),

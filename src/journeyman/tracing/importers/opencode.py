@@ -8,9 +8,14 @@ from typing import Any
 from journeyman.core.messages import ToolUse, Turn, Usage
 from journeyman.tracing import builder, fields
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.source import FileHead, Format, Problem, Row, WholeFile
+from journeyman.tracing.importers.source import FileHead, Format, LineCensus, Problem, Row, WholeFile
 
 NAME = "opencode"
+_PARTS = frozenset({
+    *("text", "tool", "reasoning", "file", "patch", "snapshot", "step-start", "step-finish", "agent", "subtask", "retry"),
+    "compaction",
+})  # fmt: skip
+"""Kinds of parts that are known; what stands in the second half of them is passed over."""
 
 
 def recognised(record: Row) -> bool:
@@ -48,7 +53,11 @@ def _session(path: Path, info: Mapping[str, Any]) -> Iterator[RecordedTrace | Pr
         found = list(_below(storage / "part" / str(message.get("id"))))
         yield from (each for each in found if isinstance(each, Problem))
         messages.append({"info": message, "parts": [each for each in found if not isinstance(each, Problem)]})
-    yield from read({"info": info, "messages": messages})
+    record = {"info": info, "messages": messages}
+    yield from read(record)
+    census = LineCensus()
+    census.take(kinds(record))
+    yield from census.problems(str(path))
 
 
 def _below(folder: Path) -> Iterator[dict[str, Any] | Problem]:
@@ -76,6 +85,14 @@ def read(record: Row) -> Iterator[RecordedTrace]:
         agent=NAME,
         raw=fields.without_empty(cwd=info.get("directory"), version=info.get("version"), title=info.get("title")),
     )
+
+
+def kinds(record: Row) -> Iterator[tuple[str, bool]]:
+    """The kind of each part of a message, and whether it is known."""
+    for message in fields.objects(record.get("messages")):
+        for part in fields.objects(message.get("parts")):
+            kind = str(part.get("type"))
+            yield kind, kind in _PARTS
 
 
 def _created(message: Mapping[str, Any]) -> float:
@@ -136,4 +153,6 @@ def _answer(part: Mapping[str, Any]) -> Iterator[Turn]:
         )
 
 
-FORMAT = Format(name=NAME, recognises=recognised, read=read, unique=True, whole=WholeFile(knows=_knows, read=_read_files))
+FORMAT = Format(
+    name=NAME, recognises=recognised, read=read, unique=True, kinds=kinds, whole=WholeFile(knows=_knows, read=_read_files)
+)

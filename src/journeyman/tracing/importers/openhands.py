@@ -13,11 +13,24 @@ from typing import Any
 from journeyman.core.messages import ToolUse, Turn, Usage
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.source import FileHead, Format, JsonRecord, Problem, Row, SeveralRecords, WholeFile
+from journeyman.tracing.importers.source import (
+    FileHead,
+    Format,
+    JsonRecord,
+    LineCensus,
+    Problem,
+    Row,
+    SeveralRecords,
+    WholeFile,
+)
 
 NAME = "openhands"
 _EVENTS = "events of OpenHands"
 _KINDS = frozenset({"MessageEvent", "ActionEvent", "ObservationEvent", "SystemPromptEvent", "AgentErrorEvent"})
+_PASSED_OVER = frozenset({
+    *("Condensation", "CondensationRequest", "CondensationSummaryEvent", "ConversationStateUpdateEvent", "PauseEvent"),
+    *("TokenEvent", "UserRejectObservation", "ConversationErrorEvent"),
+})  # fmt: skip
 _FILE = re.compile(r"(?:event-)?0*(\d+)(?:-[\w-]+)?\.json")
 
 
@@ -48,7 +61,11 @@ def _read_files(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
                 continue
             rows += [found] if isinstance(found, dict) else []
         folder = path.parent.parent if path.parent.name == "events" else path.parent
-        yield from read({_EVENTS: rows, "name": folder.name})
+        record = {_EVENTS: rows, "name": folder.name}
+        yield from read(record)
+        census = LineCensus()
+        census.take(kinds(record))
+        yield from census.problems(str(path.parent))
 
 
 def _numbered(folder: Path) -> list[Path]:
@@ -68,6 +85,16 @@ def read(record: Row) -> Iterator[RecordedTrace]:
         agent=NAME,
         raw=fields.without_empty(version=fields.mapping(first.get("args")).get("openhands_version")),
     )
+
+
+def kinds(record: Row) -> Iterator[tuple[str, bool]]:
+    """The kind of each event, and whether it is known."""
+    for event in fields.objects(record.get(_EVENTS)) or [dict(record)]:
+        kind = event.get("kind")
+        if kind is not None:
+            yield str(kind), kind in _KINDS or kind in _PASSED_OVER
+        else:
+            yield "neither action nor observation", bool({"action", "observation"} & event.keys())
 
 
 def _turns(events: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
@@ -179,6 +206,7 @@ FORMAT = Format(
     name=NAME,
     recognises=_is_event,
     read=read,
+    kinds=kinds,
     several=SeveralRecords(
         starts=_starts,
         belongs=lambda record: "id" in record,

@@ -24,6 +24,7 @@ from journeyman.tracing.importers.source import (
     Format,
     JsonRecord,
     JsonSource,
+    LineCensus,
     Problem,
     Row,
     SeveralRecords,
@@ -170,8 +171,13 @@ class _FileReader:
     def __init__(self, source: JsonSource, format: Format | None) -> None:
         self._source, self._path, self._format = source, source.path, format
         self._seen: dict[bytes, int] = {}
+        self._census = LineCensus()
 
     def traces(self) -> Iterator[RecordedTrace | Problem]:
+        yield from self._traces()
+        yield from self._census.problems(str(self._path))
+
+    def _traces(self) -> Iterator[RecordedTrace | Problem]:
         try:
             head = FileHead(self._source)
         except InputError as error:
@@ -225,19 +231,22 @@ class _FileReader:
     ) -> Iterator[RecordedTrace | Problem]:
         rows: list[Row] = []
         where = str(self._path)
+        carried = 0
         for one in records:
             if isinstance(one, Problem):
                 yield one
             elif isinstance(one.value, dict) and several.begins(one.value):
                 head = several.carried(rows) if rows else None
                 if rows:
+                    self._census.take(format.kinds(several.joined(rows[carried:])))
                     yield from self._read(format, several.joined([*rows]), where)
-                rows, where = [*([] if head is None else [head]), one.value], one.where
+                rows, where, carried = [*([] if head is None else [head]), one.value], one.where, int(head is not None)
             elif isinstance(one.value, dict) and several.belongs(one.value):
                 rows.append(one.value)
             else:
                 yield Problem(one.where, several.otherwise)
         if rows:
+            self._census.take(format.kinds(several.joined(rows[carried:])))
             yield from self._read(format, several.joined([*rows]), where)
 
     def _one_by_one(self, records: Iterable[JsonRecord | Problem]) -> Iterator[RecordedTrace | Problem]:
@@ -275,6 +284,7 @@ class _FileReader:
         if strange:
             yield Problem(one.where, f"is no record of the format {format.name}")
         else:
+            self._census.take(format.kinds(one.value))
             yield from self._read(format, one.value, one.where)
 
     def _read(self, format: Format, record: Any, where: str) -> Iterator[RecordedTrace | Problem]:

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from fnmatch import fnmatch
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, ClassVar, Protocol
 
 from journeyman.core.errors import InputError, TraceError
 from journeyman.tracing.base import RecordedTrace
@@ -82,6 +83,8 @@ class Format:
     """Whether the ids that it writes are unique in the world."""
     repeats: bool = False
     """Whether files copy what others of them hold: of two traces with one id, the one that tells no more is a copy."""
+    kinds: Callable[[Row], Iterable[tuple[str, bool]]] = lambda _: ()
+    """Of a record of many lines, the kind of each and whether it is known here. See `LineCensus`."""
     several: "SeveralRecords | None" = None
     """How records of a file that are one trace together become one record."""
     whole: "WholeFile | None" = None
@@ -104,6 +107,46 @@ class SeveralRecords:
     """The one record, as `read` takes it, that they are together."""
     carried: Callable[[Sequence[Row]], Row | None] = lambda _: None
     """A record to put in front of those that come next: what they do not say themselves, such as whose session it is."""
+
+
+class LineCensus:
+    """How many lines of a session's file are of kinds that nobody here knows, as a newer version of its program may write them.
+
+    What is known of the file is read whatever is beside it. Above `SHARE` too much may be missing, and that is a problem.
+    """
+
+    SHARE: ClassVar[float] = 0.05
+
+    def __init__(self, told: Mapping[str, Any] | None = None) -> None:
+        """
+        Args:
+            told: What `told` gave when the file was read up to here.
+        """
+        self._lines: int = (told or {}).get("lines", 0)
+        self._unknown: Counter[str] = Counter((told or {}).get("unknown", {}))
+
+    def take(self, kinds: Iterable[tuple[str, bool]]) -> None:
+        """Count lines: of each its kind, and whether that is known."""
+        for kind, known in kinds:
+            self._lines += 1
+            if not known:
+                self._unknown[kind[:60]] += 1
+
+    def told(self) -> dict[str, Any]:
+        """What was counted, to go on with."""
+        return {"lines": self._lines, "unknown": dict(self._unknown)}
+
+    def problems(self, where: str) -> Iterator["Problem"]:
+        """The one sentence that names the kinds, where they are too many."""
+        count = self._unknown.total()
+        if count > self.SHARE * self._lines:
+            named = ", ".join(f"{kind} ({number:,})" for kind, number in self._unknown.most_common(8))
+            more = f" and {len(self._unknown) - 8} more kinds" if len(self._unknown) > 8 else ""
+            yield Problem(
+                where,
+                f"{count:,} of its {self._lines:,} lines are of kinds that are not known ({count / self._lines:.0%}): "
+                f"{named}{more}; the others were read; a newer Journeyman may know these, and --reprocess then reads them",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import IO, Any
 from journeyman.core.errors import InputError, TraceError
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.reading import complete
-from journeyman.tracing.importers.source import ALL_FILES, LONGEST, FileChoice, Format, Problem, Row
+from journeyman.tracing.importers.source import ALL_FILES, LONGEST, FileChoice, Format, LineCensus, Problem, Row
 from journeyman.tracing.sources.base import Bookmark, SourceFinding, State
 
 _HEAD, _TAIL = 4096, 256
@@ -136,15 +136,18 @@ def follow(path: Path, format: Format, state: State) -> Iterator[RecordedTrace |
         at, line = (int(state["at"]), int(state["line"])) if _goes_on(file, state) else (0, 0)
         head: Row | None = state.get("head") if at else None
         file.seek(at)
-        group = _Group(path, format, [] if head is None else [head])
+        census = LineCensus(state.get("census") if at else None)
+        before = census.told()
+        group = _Group(path, format, head, [], census)
         open_at, open_line = at, line
         for text in iter(lambda: file.readline(LONGEST), b""):
             line += 1
             value = _value(text)
             if isinstance(value, dict) and several.begins(value):
                 yield from group.traces()
+                before = census.told()
                 head = several.carried(group.rows) if group.rows else None
-                group = _Group(path, format, ([] if head is None else [head]) + [value])
+                group = _Group(path, format, head, [value], census)
                 open_at, open_line = at, line - 1
             elif isinstance(value, dict) and several.belongs(value):
                 group.rows.append(value)
@@ -152,18 +155,25 @@ def follow(path: Path, format: Format, state: State) -> Iterator[RecordedTrace |
                 yield Problem(f"{path}:{line}", "is not JSON" if value is None else several.otherwise)
             at += len(text)
         yield from group.traces()
-        yield Bookmark(str(path), {"at": open_at, "line": open_line, "head": head, "mark": _mark(file, open_at), "end": at})
+        yield from census.problems(str(path))
+        known = {"at": open_at, "line": open_line, "head": head, "census": before}
+        yield Bookmark(str(path), {**known, "mark": _mark(file, open_at), "end": at})
 
 
 class _Group:
     """Lines that belong together."""
 
-    def __init__(self, path: Path, format: Format, rows: list[Row]) -> None:
-        self._path, self._format, self.rows = path, format, rows
+    def __init__(self, path: Path, format: Format, carried: Row | None, rows: list[Row], census: LineCensus) -> None:
+        self._path, self._format, self._census = path, format, census
+        self._carried = carried
+        self.rows = [*([] if carried is None else [carried]), *rows]
 
     def traces(self) -> Iterator[RecordedTrace | Problem]:
         if self.rows and self._format.several and self._format.read:
-            for found in self._format.read(self._format.several.joined([*self.rows])):
+            record = self._format.several.joined([*self.rows])
+            own = self.rows if self._carried is None else self.rows[1:]
+            self._census.take(self._format.kinds(self._format.several.joined([*own])) if own else ())
+            for found in self._format.read(record):
                 if isinstance(found, TraceError):
                     yield Problem(str(self._path), str(found))
                 else:
