@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -47,6 +47,9 @@ from journeyman.stores.traces.query import (
     seqs,
 )
 from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, TRACE_LABELS, TRACE_REWARDS, TRACES
+
+if TYPE_CHECKING:
+    from journeyman.stores.traces.statistics import DigestCache
 
 # Raw spans, by their trace.
 
@@ -136,6 +139,7 @@ class SqlTraces(FeedbackStore):
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(url, make=make)
         self._clock = clock or _now
+        self._digests: DigestCache | None = None
 
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)
@@ -261,7 +265,8 @@ class SqlTraces(FeedbackStore):
         # NumPy takes a tenth of a second to load, and nothing else here needs it.
         from journeyman.stores.traces import statistics
 
-        return statistics.statistics(self._database, query)
+        self._digests = self._digests or statistics.DigestCache()
+        return statistics.statistics(self._database, self._digests, query)
 
     def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
         return among_traces.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)

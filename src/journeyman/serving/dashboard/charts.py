@@ -7,7 +7,12 @@ a wide screen and for a narrow one, and the style sheet shows one of them.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
+
+from markupsafe import Markup, escape
+
+from journeyman.serving.dashboard.layout import visible
 
 WIDE, NARROW = 640, 340
 """Widths in which each chart is drawn."""
@@ -57,7 +62,7 @@ class ChartRule:
     style: str = "limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chart:
     """What is to be drawn."""
 
@@ -83,7 +88,7 @@ class Chart:
     def points(self) -> list[ChartPoint]:
         return [point for series in self.series for point in series.points]
 
-    @property
+    @cached_property
     def drawings(self) -> tuple["Drawing", ...]:
         """Once for each width; none where nothing is known."""
         known = any(point.y is not None for point in self.points)
@@ -115,6 +120,27 @@ class Spot:
     part: float = 0.0
     """Height of the bar that is marked."""
     whisker: tuple[float, float] | None = None
+
+    def svg(self, bottom: float) -> Markup:
+        """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time."""
+        hit = f'<title>{_text(self.says)}</title><rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
+        drawn = f"<g>{hit}{''.join(self._shapes(bottom))}</g>"
+        return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{drawn}</a>' if self.link else drawn)  # noqa: S704 - escaped
+
+    def _shapes(self, bottom: float) -> Iterator[str]:
+        if self.box:
+            at = f'x="{self.box[0]}" width="{self.box[1]}"'
+            for style, height in ((self.style, self.box[2]), *((("part", self.part),) if self.part else ())):
+                yield f'<rect class="bar {style}" {at} y="{round(bottom - height, 2)}" height="{height}"/>'
+        elif self.style != "gap":
+            if self.whisker:
+                ends = f'y1="{self.whisker[0]}" y2="{self.whisker[1]}"'
+                yield f'<line class="whisker {self.style}" x1="{self.x}" x2="{self.x}" {ends}/>'
+            yield f'<circle class="dot {self.style}" cx="{self.x}" cy="{self.y}" r="2.5"/>'
+
+
+def _text(text: str) -> Markup:
+    return escape(visible(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

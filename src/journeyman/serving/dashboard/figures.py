@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -114,6 +114,7 @@ def _named(begin: datetime, every: timedelta) -> str:
     return f"{begin:%Y-%m-%d}" if every == DAY else f"{begin:%Y-%m-%d} {_clock(begin, every)}"
 
 
+@lru_cache(maxsize=1024)
 def _step_label(number: float, *, every: timedelta) -> str:
     begin = _ORIGIN + int(number) * every
     return f"{begin:%b %-d}" if every == DAY else _clock(begin, every)

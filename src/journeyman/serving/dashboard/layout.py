@@ -17,7 +17,7 @@ from http import HTTPStatus
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, quote_plus
 
 import jinja2
 from starlette.requests import Request
@@ -62,7 +62,15 @@ def id_of(name: str) -> str:
 
 def encoded(fields: Mapping[str, str]) -> str:
     """`?a=1&b=2`, or nothing."""
-    return "?" + urlencode(fields, errors="surrogatepass") if fields else ""
+    return "?" + "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in fields.items()) if fields else ""
+
+
+_UNQUOTED = re.compile(r"[\w.~-]*", re.ASCII)
+
+
+def _quoted(text: str) -> str:
+    # A page has a thousand, mostly days and plain names.
+    return text if _UNQUOTED.fullmatch(text) else quote_plus(text, errors="surrogatepass")
 
 
 def decoded(text: bytes | str) -> dict[str, str]:
@@ -105,7 +113,7 @@ _PRETTY_UP_TO = 200_000
 def visible(value: Any) -> Any:
     """A text in which nothing hides: control characters, marks that turn the direction of writing and halves of surrogate
     pairs are written as `[U+202E]`. Anything else passes as it is."""
-    if type(value) is not str:
+    if type(value) is not str or (value.isascii() and value.isprintable()):
         return value
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", value.replace("\r\n", "\n"))
 

@@ -4,10 +4,11 @@ Medians and 95th percentiles are exact, interpolated between the two nearest as 
 """
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,18 @@ from journeyman.stores.traces.writing import take_turn
 # Traces lie in blocks by their `seq`. A trigger throws the digest of a block away when one of its traces is added, changed or
 # forgotten; it is made anew when statistics are next asked for. The newest block, which grows, is read from the tables each
 # time.
-# A digest holds every number, no summary of them: sums, medians and filters come out as they would from the tables.
+# A digest holds every number, no summary of them: sums, medians and filters come out as they would from the tables. Whoever
+# asks again in the same process reads only the digests that were made since, which their stamps tell.
 
 Column = npt.NDArray[Any]
 Table = dict[str, Column]
 """Columns of one length, by name."""
 Name = str | None
 
-_FORMAT = 2
+_FORMAT = 3
 """Of the bodies; another number, and they are made anew. To be raised with every change of what follows."""
+_STAMP_BITS, _FORMAT_BITS = 47, 8
+"""The column `format` ends with these bits of the format; before it stands a stamp, a number that no other body of a block has."""
 _TRACE = {
     **dict.fromkeys(("seq", "at"), "<i8"),
     **dict.fromkeys(("agent", "domain", "source", "tool_calls", "failed_tool_calls"), "<i4"),
@@ -95,19 +99,59 @@ class Columns:
         return self.traces, self.models, self.tools, self.candidates
 
 
-def read(connection: sa.Connection) -> Columns:
-    """Of every trace: from the digests, and where there is none from the tables."""
-    rows = sa.select(TRACE_DIGESTS.c.block, TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.format == _FORMAT)
-    kept: dict[int, bytes] = {block: body for block, body in connection.execute(rows)}
-    blocks = _blocks(connection)
-    return _together([_unpacked(kept[block]) if block in kept else _looked_up_digests(connection, block) for block in blocks])
+@dataclass(frozen=True, slots=True)
+class _KnownDigests:
+    """Digests put together, and of each block its stamp and its part of the whole."""
+
+    stamps: Mapping[int, int]
+    pieces: Mapping[int, Columns]
+    whole: Columns
+
+
+class DigestCache:
+    """What was read of the digests of one database, for several threads."""
+
+    def __init__(self) -> None:
+        self._known = _KnownDigests({}, {}, _together(()))
+
+    def read(self, connection: sa.Connection) -> Columns:
+        """Of every trace: what is known already, digests that were made since, and where there is none the tables."""
+        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+        blocks = _blocks(connection)
+        first = list(takewhile(stamps.__contains__, blocks))
+        known = self._read(connection, {block: stamps[block] for block in first})
+        return _together([known.whole, *(_looked_up_digests(connection, block) for block in blocks[len(first) :])])
+
+    def _read(self, connection: sa.Connection, stamps: Mapping[int, int]) -> _KnownDigests:
+        # Another thread may know more or less: each goes by what its own transaction sees.
+        known = self._known
+        if known.stamps != stamps:
+            new = [block for block, stamp in stamps.items() if known.stamps.get(block) != stamp]
+            rows = connection.execute(_kept(TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.block.in_(new)))
+            pieces = {**known.pieces, **{block: _unpacked(body) for block, body in rows}}
+            whole = _together([pieces[block] for block in stamps])
+            self._known = known = _KnownDigests(stamps, dict(zip(stamps, _split(whole, pieces, stamps), strict=True)), whole)
+        return known
+
+
+def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) -> Iterator[Columns]:
+    """The parts that a whole was put together of, as views of it: what is known is in memory once."""
+    begins = [0] * len(_TABLES)
+    for block in order:
+        ends = [begin + len(next(iter(table.values()))) for begin, table in zip(begins, pieces[block].tables, strict=True)]
+        views = [
+            {name: column[begin:end] for name, column in table.items()}
+            for table, begin, end in zip(whole.tables, begins, ends, strict=True)
+        ]
+        yield Columns(*views, whole.names)
+        begins = ends
 
 
 def make(database: Database) -> None:
     """Make the digests that are missing, each in a short transaction. Where the store can only be read, there are none."""
     with database.read() as connection:
         full = _blocks(connection)[:-1]
-        kept = list(connection.scalars(_kept()))
+        kept = {block for block, _ in connection.execute(_kept(TRACE_DIGESTS.c.format))}
     try:
         for block in full:
             if block not in kept:
@@ -120,15 +164,17 @@ def _make(database: Database, block: int) -> None:
     with database.write() as connection:
         # While it is our turn nobody writes, so what is looked up is what holds when it is kept.
         take_turn(connection)
-        if connection.scalar(_kept().where(TRACE_DIGESTS.c.block == block)) is not None:
+        if connection.scalar(_kept(TRACE_DIGESTS.c.format).where(TRACE_DIGESTS.c.block == block)) is not None:
             return
         connection.execute(sa.delete(TRACE_DIGESTS).where(TRACE_DIGESTS.c.block == block))
         body = _packed(_looked_up_digests(connection, block))
-        connection.execute(sa.insert(TRACE_DIGESTS).values(block=block, format=_FORMAT, body=body))
+        stamped = secrets.randbits(_STAMP_BITS) << _FORMAT_BITS | _FORMAT
+        connection.execute(sa.insert(TRACE_DIGESTS).values(block=block, format=stamped, body=body))
 
 
-def _kept() -> sa.Select[Any]:
-    return sa.select(TRACE_DIGESTS.c.block).where(TRACE_DIGESTS.c.format == _FORMAT)
+def _kept(what: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Each block that has a digest which can be read, and something of it."""
+    return sa.select(TRACE_DIGESTS.c.block, what).where(TRACE_DIGESTS.c.format % (1 << _FORMAT_BITS) == _FORMAT)
 
 
 def _blocks(connection: sa.Connection) -> range:
@@ -199,25 +245,32 @@ def _unpacked(body: bytes) -> Columns:
 
 def _together(blocks: Sequence[Columns]) -> Columns:
     names: dict[str, dict[Name, int]] = {name: {} for name in _NAMED}
-    places = [_places(block.names, names) for block in blocks]
+    places: dict[int, Mapping[str, Column | None]] = {}
+    for block in blocks:
+        # Parts of one whole have their names in common.
+        if id(block.names) not in places:
+            places[id(block.names)] = _places(block.names, names)
     found: list[Table] = []
     for at, (_, columns) in enumerate(_TABLES):
         table: Table = {}
         for name, kind in columns.items():
             parts = [block.tables[at][name] for block in blocks]
             if name in names:
-                parts = [place[name][part] for place, part in zip(places, parts, strict=True)]
+                place = [places[id(block.names)][name] for block in blocks]
+                parts = [part if each is None else each[part] for each, part in zip(place, parts, strict=True)]
             table[name] = np.concatenate([np.zeros(0, kind), *parts])
         found.append(table)
     traces, models, tools, candidates = found
     return Columns(traces, models, tools, candidates, {name: list(known) for name, known in names.items()})
 
 
-def _places(names: Mapping[str, Sequence[Name]], into: Mapping[str, dict[Name, int]]) -> Mapping[str, Column]:
-    """Where the names of one block stand among those of all."""
-    return {
-        kind: np.array([into[kind].setdefault(name, len(into[kind])) for name in some], "<i4") for kind, some in names.items()
-    }
+def _places(names: Mapping[str, Sequence[Name]], into: Mapping[str, dict[Name, int]]) -> Mapping[str, Column | None]:
+    """Where the names of one block stand among those of all; `None` where they stand at the same places."""
+    found: dict[str, Column | None] = {}
+    for kind, some in names.items():
+        place = np.array([into[kind].setdefault(name, len(into[kind])) for name in some], "<i4")
+        found[kind] = None if (place == np.arange(len(place))).all() else place
+    return found
 
 
 _DAY = timedelta(days=1) // timedelta(microseconds=1)
@@ -227,10 +280,10 @@ Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def statistics(database: Database, query: Query) -> Statistics:
+def statistics(database: Database, digests: DigestCache, query: Query) -> Statistics:
     make(database)
     with database.read() as connection:
-        columns = read(connection)
+        columns = digests.read(connection)
         found = _only(columns, _meant(connection, query, columns))
     traces, models, names = found.traces, found.models, found.names
     of_call = _rows_of(traces["seq"], models["trace"])
