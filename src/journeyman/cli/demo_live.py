@@ -35,6 +35,7 @@ from journeyman.core.rollout_plan import Metric, RolloutPlan
 from journeyman.core.task import Task
 from journeyman.io.files import locked
 from journeyman.io.http_server import listen
+from journeyman.stores.urls import mark_demo
 from journeyman.tasks.desk import customers
 
 STORE = ".journeyman/journeyman.db"
@@ -252,7 +253,7 @@ def _fresh(folder: Path, port: int) -> None:
     """A project of its own: whatever lies in it is of an earlier demo."""
     if folder.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    mark_demo(folder)
     (folder / "journeyman.toml").write_text(SETTINGS.format(port=port), encoding="utf-8")
     (folder / "plan.json").write_text(json.dumps(PLAN.as_json(), indent=1), encoding="utf-8")
 

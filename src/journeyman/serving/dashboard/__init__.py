@@ -177,7 +177,7 @@ class ListPages:
         # NumPy is for who asks for figures.
         from journeyman.stores.traces.agreement import agreed
 
-        return agreed(self.store.labels(), self.store.ratings_by_people())
+        return agreed(self.store.labels(by_several=True), self.store.ratings_by_people())
 
     def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
@@ -242,7 +242,9 @@ def routes(
         labels: What may be said beside good and bad.
     """
     door = guard or Guard()
-    frame = PageRenderer(door, who, project=project is not None, counts=partial(_rail_counts, SharedCache(), store, project))
+    counts = partial(_rail_counts, SharedCache(), store, project)
+    demo = project is not None and project.is_demo
+    frame = PageRenderer(door, who, project=project is not None, demo=demo, counts=counts)
     lists, one = ListPages(store, frame, who), TracePage(store, frame, who, labels)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:

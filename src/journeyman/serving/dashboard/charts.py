@@ -123,8 +123,8 @@ class Spot:
 
     def svg(self, bottom: float) -> Markup:
         """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time."""
-        hit = f'<title>{_text(self.says)}</title><rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
-        drawn = f"<g>{hit}{''.join(self._shapes(bottom))}</g>"
+        hit = f'<rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
+        drawn = f"<g><title>{_text(self.says)}</title>{hit}{''.join(self._shapes(bottom))}</g>"
         return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{drawn}</a>' if self.link else drawn)  # noqa: S704 - escaped
 
     def _shapes(self, bottom: float) -> Iterator[str]:

@@ -23,12 +23,14 @@ from journeyman.experiments.pipeline import stages
 from journeyman.experiments.settings import FOLDER, AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
+from journeyman.serving.dashboard.figures import VersionedCache
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
 from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
+from journeyman.stores.urls import is_demo
 
 if TYPE_CHECKING:
-    from journeyman.core.rollout import Rollout
+    from journeyman.core.rollout import LiveReleases, Rollout
     from journeyman.serving.ingest.base import Health
     from journeyman.stores.alerts import AlertStore
     from journeyman.stores.documents import DocumentStore
@@ -61,8 +63,10 @@ class ProjectStores:
             health: How the way into the store is, where this process records.
         """
         self._url, self._folder = url, folder
+        self.is_demo = is_demo(url, folder)
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
+        self._live, self._rollouts = VersionedCache["LiveReleases"](), VersionedCache["Sequence[Rollout]"]()
 
     def admits(self, fields: Mapping[str, str]) -> bool:
         """Whether a form carries one of the tokens."""
@@ -122,6 +126,14 @@ class ProjectStores:
 
         return open_documents(self._url)
 
+    def live(self) -> "LiveReleases":
+        """What is in production and under way now; read again when something has happened to it."""
+        return self._live.get("", self.rollouts.version(), self.rollouts.live)
+
+    def all_rollouts(self) -> "Sequence[Rollout]":
+        """Oldest first, those that are over too; read again when something has happened to one."""
+        return self._rollouts.get("", self.rollouts.version(), self.rollouts.rollouts)
+
     def counts(self) -> Mapping[str, int]:
         """How many there are behind each address."""
         registry = self.registry
@@ -130,7 +142,7 @@ class ProjectStores:
             "/runs": registry.count("runs"),
             "/evaluations": registry.count("evaluations"),
             "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
-            "/releases": len(self.rollouts.live().production),
+            "/releases": len(self.live().production),
             "/alerts": len(self.alerts.firing()),
         }
 
@@ -261,7 +273,7 @@ class ExperimentPages:
     def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What became of each slot's traces, and of documents: how much became how little, and why."""
         found: dict[tuple[str, str], LearnedRow] = {}
-        rollouts = self._stores.rollouts.rollouts()
+        rollouts = self._stores.all_rollouts()
         for run in self._stores.registry.runs(kind="train playbook"):
             told = run.result or {}
             if "groups_worded" in told:

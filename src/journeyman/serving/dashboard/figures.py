@@ -59,6 +59,20 @@ class SharedCache(Generic[Value]):
             return counted
 
 
+class VersionedCache(Generic[Value]):
+    """Values by key, each counted again only when another version is there of what it is made of: what is shown holds now."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[object, Value]] = {}
+
+    def get(self, key: object, version: object, count: Callable[[], Value]) -> Value:
+        """The value of a key. `version` was read before: what changes meanwhile has another one the next time."""
+        known = self._known.get(key)
+        if known is None or known[0] != version:
+            self._known[key] = known = (version, count())
+        return known[1]
+
+
 # Statistics over time.
 
 DAYS = 60

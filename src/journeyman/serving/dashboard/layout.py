@@ -403,10 +403,17 @@ class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
     def __init__(
-        self, guard: Guard, who: str, *, project: bool = False, counts: Callable[[], Mapping[str, int]] = dict
+        self,
+        guard: Guard,
+        who: str,
+        *,
+        project: bool = False,
+        demo: bool = False,
+        counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """
         Args:
+            demo: Whether what is shown was made up by a demo, which each page then says.
             counts: How many things there are behind each address of the rail, where that is known.
         """
         self.guard = guard
@@ -422,6 +429,7 @@ class PageRenderer:
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
         self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
+        self._templates.globals["demo"] = demo
         self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
 

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -49,7 +50,7 @@ Name = str | None
 _FORMAT = 3
 """Of the bodies; another number, and they are made anew. To be raised with every change of what follows."""
 _STAMP_BITS, _FORMAT_BITS = 47, 8
-"""The column `format` ends with these bits of the format; before it stands a stamp, a number that no other body of a block has."""
+"""The column `format` ends in bits of the format; before them is a stamp, a number that no other body of a block has."""
 _TRACE = {
     **dict.fromkeys(("seq", "at"), "<i8"),
     **dict.fromkeys(("agent", "domain", "source", "tool_calls", "failed_tool_calls"), "<i4"),
@@ -99,13 +100,18 @@ class Columns:
         return self.traces, self.models, self.tools, self.candidates
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _KnownDigests:
     """Digests put together, and of each block its stamp and its part of the whole."""
 
     stamps: Mapping[int, int]
     pieces: Mapping[int, Columns]
     whole: Columns
+
+    @cached_property
+    def unmirrored(self) -> int:
+        source = self.whole.traces["source"]
+        return int((source != _place(self.whole.names["source"], MIRROR)).sum())
 
 
 class DigestCache:
@@ -121,6 +127,15 @@ class DigestCache:
         first = list(takewhile(stamps.__contains__, blocks))
         known = self._read(connection, {block: stamps[block] for block in first})
         return _together([known.whole, *(_looked_up_digests(connection, block) for block in blocks[len(first) :])])
+
+    def count(self, connection: sa.Connection) -> int | None:
+        """How many traces there are, mirrored ones left out; `None` where that would have to be read."""
+        known, blocks = self._known, _blocks(connection)
+        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+        if not known.stamps or known.stamps != stamps or stamps.keys() != set(blocks[:-1]):
+            return None
+        newest = (*conditions(connection, Query()), TRACES.c.seq >= blocks[-1] << DIGEST_BLOCK)
+        return known.unmirrored + int(connection.scalar(sa.select(sa.func.count()).select_from(TRACES).where(*newest)) or 0)
 
     def _read(self, connection: sa.Connection, stamps: Mapping[int, int]) -> _KnownDigests:
         # Another thread may know more or less: each goes by what its own transaction sees.
@@ -364,12 +379,15 @@ MOST_CANDIDATES = 20
 
 def _by_candidate(found: Columns) -> list[StatisticsGroup]:
     """A trace may have been served several, a route and a playbook: it stands once for each."""
-    names, served = found.names["candidate_id"], found.candidates
+    names, served, seqs = found.names["candidate_id"], found.candidates, found.traces["seq"]
     counts = np.bincount(served["candidate_id"], minlength=len(names))
     most = [at for at in np.argsort(-counts, kind="stable")[:MOST_CANDIDATES] if counts[at] and names[at] is not None]
     place = np.full(len(names), -1)
     place[most] = range(len(most))
     code = place[served["candidate_id"]]
+    if np.array_equal(served["trace"], seqs) and (code >= 0).all():
+        # Mostly each was served one, and nothing has to be sorted or looked up.
+        return _groups([str(names[at]) for at in most], code, found, _rows_of(seqs, found.models["trace"]))
     # One candidate may stand twice with a trace. They come nearly in order, of which this sort makes the most.
     pairs = np.sort((served["trace"] * len(names) + code)[code >= 0], kind="stable")
     trace, code = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(names) or 1)
@@ -377,7 +395,7 @@ def _by_candidate(found: Columns) -> list[StatisticsGroup]:
     of_call = np.repeat(np.arange(len(trace)), end - begin)
     # The rows of each pair one after another: a call's place among them, and where those of its trace begin.
     calls = np.arange(len(of_call)) + np.repeat(begin - np.cumsum(end - begin) + end - begin, end - begin)
-    traces = only(found.traces, _rows_of(found.traces["seq"], trace))
+    traces = only(found.traces, _rows_of(seqs, trace))
     by_pair = replace(found, traces=traces, models=only(found.models, calls))
     return _groups([str(names[at]) for at in most], code, by_pair, of_call)
 
