@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 from journeyman.cli.console import say
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout_plan import Metric, RolloutPlan
 from journeyman.core.task import Task
@@ -371,7 +372,8 @@ class _Story:
         self.playbook = Playbook.load(str(self.desk.folder / slot["playbook_path"]))
         for bullet in self.playbook.active:
             told = bullet.provenance
-            self.out(f"   - {bullet.content}   ({told.principals} people, {told.trace_count} traces)")
+            people = counted(told.principals, "person", "people")
+            self.out(f"   - {bullet.content}   ({people}, {counted(told.trace_count, 'trace')})")
         self.out(f"   {slot['verdict']}: {slot['reason']}")
         self._poison(slot)
         self.told |= {"verdict": slot["verdict"], "candidate": slot["candidate"]}

@@ -17,7 +17,7 @@ from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, JourneymanError, PlaybookError
 from journeyman.core.evaluation import Pair
-from journeyman.core.format import value_text
+from journeyman.core.format import noun, value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
 from journeyman.experiments.pipeline import stages
 from journeyman.experiments.settings import FOLDER, AlertSettings
@@ -178,12 +178,14 @@ class RunRow:
 
 
 _FUNNEL = (
-    ("documents", "documents read"), ("telling", "tell of a mistake"),
-    ("traces", "traces read"), ("learned_from", "learned from"), ("with_evidence", "with evidence"),
-    ("groups", "groups of evidence"),
-    ("groups_worded", "put into words"), ("rules", "rules"), ("shown", "shown to the agent"), ("held", "held for a person"),
+    ("documents", "document read", "documents read"), ("telling", "tells of a mistake", "tell of a mistake"),
+    ("traces", "trace read", "traces read"), ("learned_from", "learned from", "learned from"),
+    ("with_evidence", "with evidence", "with evidence"), ("groups", "group of evidence", "groups of evidence"),
+    ("groups_worded", "put into words", "put into words"), ("rules", "rule", "rules"),
+    ("shown", "shown to the agent", "shown to the agent"), ("held", "held for a person", "held for a person"),
 )  # fmt: skip
-"""What a run that learned from traces or documents says of how much became how little, and what the page calls it."""
+"""What a run that learned from traces or documents says of how much became how little, and what the page calls one
+and several of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +293,7 @@ class ExperimentPages:
         return LearnedRow(
             run=run,
             told=told,
-            funnel=tuple((said, told[key]) for key, said in _FUNNEL if isinstance(told.get(key), int)),
+            funnel=tuple((noun(told[key], *said), told[key]) for key, *said in _FUNNEL if isinstance(told.get(key), int)),
             evidence=tuple(told.get("evidence") or ()),
             rollout=brought[-1] if brought else None,
             held=tuple(each for each in _by_id(path).values() if each.held and not each.retired) if path else (),

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from journeyman.core import plan as plan_json
 from journeyman.core.errors import InputError, PlanError
+from journeyman.core.format import counted, noun
 from journeyman.core.format import money as money
 from journeyman.core.format import seconds as seconds
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
@@ -496,7 +497,7 @@ async def static(request: Request) -> Response:
 
 
 _FILTERS = (
-    count, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
+    count, counted, noun, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
     name, mark, without, plus,
 )  # fmt: skip
 """What a template can say behind `|`."""
@@ -572,13 +573,13 @@ def graph(trace: Trace) -> Graph | None:
         (_path(way, spots), states[before] == SubtaskState.DONE and states[after] != SubtaskState.SKIPPED)
         for (before, after), way in ways.items()
     )
-    counted = [f"{list(states.values()).count(state)} {state}" for state in dict.fromkeys(states.values())]
+    states_said = [f"{list(states.values()).count(state)} {state}" for state in dict.fromkeys(states.values())]
     return Graph(
         width=len(levels) * (WIDTH + _GAP_X) - _GAP_X + 2,
         height=max(y for _, y in spots.values()) + HEIGHT / 2 + 1,
         boxes=boxes,
         edges=edges,
-        says=f"{_several(len(boxes), 'subtask')} on {_several(len(levels), 'level')}: {', '.join(counted)}",
+        says=f"{counted(len(boxes), 'subtask')} on {counted(len(levels), 'level')}: {', '.join(states_said)}",
     )
 
 
@@ -724,10 +725,6 @@ def _lines(text: str) -> tuple[str, ...]:
 def _who(subtask: Subtask, step: Step | None) -> str:
     did = step.agent if isinstance(step, AgentCall) else step.model if isinstance(step, ModelCall) else ""
     return one_line(did or subtask.worker or subtask.tool or "nobody yet", 40)
-
-
-def _several(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _sentence(parts: Iterable[str | None]) -> str:

@@ -12,7 +12,7 @@ from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence
 from journeyman.core.candidate import Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError
-from journeyman.core.format import counted, money, seconds
+from journeyman.core.format import counted, money, noun, seconds
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.serving.alerts.channels import NoChannel, channels
 from journeyman.serving.alerts.rules import WINDOW, rules
@@ -107,10 +107,10 @@ class OverviewPage:
         """The loop, with how much is at each of its stations."""
         playbooks, evaluations, passed = self._counted()
         return [
-            ("Traces this week", week.traces, "/traces" + encoded(dict(typed))),
+            (noun(week.traces, "Trace this week", "Traces this week"), week.traces, "/traces" + encoded(dict(typed))),
             ("Scored", week.rewarded, "/traces" + encoded({**typed, "scored": "yes"})),
-            ("Playbooks learned", playbooks, "/playbooks"),
-            ("Evaluations", evaluations, "/evaluations"),
+            (noun(playbooks, "Playbook learned", "Playbooks learned"), playbooks, "/playbooks"),
+            (noun(evaluations, "Evaluation"), evaluations, "/evaluations"),
             ("Passed or checked", passed, "/evaluations?gate=passed"),
             ("In production", len(self._stores.live().production), "/releases"),
         ]
