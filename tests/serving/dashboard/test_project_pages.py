@@ -362,6 +362,6 @@ def test_pages_over_what_a_demo_wrote_say_so_and_no_others_do(
     if beside:
         mark_demo({"store": kept, "project": folder}[beside])
     pages = visitor(store, guard, project=ProjectStores(kept / "journeyman.db", folder=folder))
-    for path in ("/", "/traces", "/releases", "/nowhere"):
-        text = pages.get(path).text
+    for path, status in (("/", 200), ("/traces", 200), ("/releases", 200), ("/nowhere", 404)):
+        text = pages.read(path, status)
         assert (">DEMO</strong>" in text) == ("<title>DEMO · " in text) == bool(beside), path
