@@ -82,11 +82,6 @@ def test_what_has_a_version_is_counted_again_when_it_has_another_and_only_then()
         counted.append(len(counted))
         return counted[-1]
 
-    assert [figures.get("a", version, count) for version in ((1, "x"), (1, "x"), (2, "x"), (2, "y"), (2, "y"))] == [
-        0,
-        0,
-        1,
-        2,
-        2,
-    ]
+    versions = [(1, "x"), (1, "x"), (2, "x"), (2, "y"), (2, "y")]
+    assert [figures.get("a", version, count) for version in versions] == [0, 0, 1, 2, 2]
     assert figures.get("b", (2, "y"), count) == 3

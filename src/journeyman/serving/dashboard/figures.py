@@ -91,8 +91,16 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
     of = f"every {every.seconds} seconds" if every < _MINUTE else f"every {every // _MINUTE} minutes"
     of = f"by {_CALLED[every]}" if every in _CALLED else of
 
+    meant = [
+        (_named(begin, every), "/traces" + encoded({**typed, **of_step(group.name, query, every)}) if group else "")
+        for begin, group in steps
+    ]
+
     def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
-        return tuple(_point(begin, group, value, write, more, (typed, query, every)) for begin, group in steps)
+        return tuple(
+            _point(float((begin - _ORIGIN) // every), group, value, write, more, called)
+            for (begin, group), called in zip(steps, meant, strict=True)
+        )
 
     def chart(title: str, label: Callable[[float], str], *series: Series, **more: Any) -> Chart:
         says = f"{title}, {_named(steps[0][0], every)} to {_named(steps[-1][0], every)}"
@@ -149,15 +157,14 @@ def _steps(groups: Sequence[StatisticsGroup], every: timedelta) -> list[tuple[da
 
 
 def _point(
-    begin: datetime,
+    x: float,
     group: StatisticsGroup | None,
     value: _Of,
     write: Callable[[float | None], str],
     more: Mapping[str, _Of],
-    meant: tuple[Mapping[str, str], Query, timedelta],
+    meant: tuple[str, str],
 ) -> ChartPoint:
-    typed, query, every = meant
-    x, named = float((begin - _ORIGIN) // every), _named(begin, every)
+    named, link = meant
     if group is None:
         return ChartPoint(x=x, y=None, says=f"{named}: no traces")
     y, beside = value(group), {name: of(group) for name, of in more.items()}
@@ -166,7 +173,6 @@ def _point(
         says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
     if beside.get("part"):
         says += f", {write(beside['part'])} with errors"
-    link = "/traces" + encoded({**typed, **of_step(group.name, query, every)})
     return ChartPoint(x=x, y=y, says=says, link=link, count=group.traces, **beside)
 
 

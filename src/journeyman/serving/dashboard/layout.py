@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -64,6 +65,16 @@ def id_of(name: str) -> str:
 def encoded(fields: Mapping[str, str]) -> str:
     """`?a=1&b=2`, or nothing."""
     return "?" + "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in fields.items()) if fields else ""
+
+
+def to_traces(fields: Mapping[str, str] | None, said: str, count: int, **more: str) -> str:
+    """A number of traces, and the way to exactly these; only what is said where there are none, or no filter leaves them.
+
+    Not a macro of a template, as a page has hundreds.
+    """
+    if fields is None or not count:
+        return said
+    return Markup(f'<a href="/traces{escape(encoded({**fields, **more}))}" data-n="{count}">{escape(visible(said))}</a>')  # noqa: S704
 
 
 _UNQUOTED = re.compile(r"[\w.~-]*", re.ASCII)
@@ -429,7 +440,9 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
-        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
+        self._templates.globals.update(
+            encoded=encoded, to_traces=to_traces, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages
+        )
         self._templates.globals["demo"] = demo
         self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
