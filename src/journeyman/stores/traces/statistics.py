@@ -100,7 +100,7 @@ class Columns:
         return self.traces, self.models, self.tools, self.candidates
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _KnownDigests:
     """Digests put together, and of each block its stamp and its part of the whole."""
 
@@ -119,6 +119,8 @@ class DigestCache:
 
     def __init__(self) -> None:
         self._known = _KnownDigests({}, {}, _together(()))
+        self._last: tuple[tuple[object, ...], Columns] = ((), self._known.whole)
+        """What was last put together, and what it came to: mostly nothing has happened since."""
 
     def read(self, connection: sa.Connection) -> Columns:
         """Of every trace: what is known already, digests that were made since, and where there is none the tables."""
@@ -126,7 +128,13 @@ class DigestCache:
         blocks = _blocks(connection)
         first = list(takewhile(stamps.__contains__, blocks))
         known = self._read(connection, {block: stamps[block] for block in first})
-        return _together([known.whole, *(_looked_up_digests(connection, block) for block in blocks[len(first) :])])
+        rest = [_looked_up_digests(connection, block) for block in blocks[len(first) :]]
+        told = (known, *map(_packed, rest))
+        last, columns = self._last
+        if last != told:
+            columns = _together([known.whole, *rest])
+            self._last = told, columns
+        return columns
 
     def count(self, connection: sa.Connection) -> int | None:
         """How many traces there are, mirrored ones left out; `None` where that would have to be read."""
@@ -317,10 +325,10 @@ def statistics(database: Database, digests: DigestCache, query: Query) -> Statis
     )
     return Statistics(
         all=everything,
-        by_agent=_most_first(_groups(agents, agent, found, of_call)),
+        by_agent=_most_first(_parted(agents, agent, found, of_call, everything)),
         by_model=_most_first(by_model),
         by_day=by_day,
-        by_candidate=_most_first(_by_candidate(found)),
+        by_candidate=_most_first(_by_candidate(found, everything)),
         tools=_tools(found),
         by_time=by_day if every == _DAY else tuple(_in_steps(found, every)),
         every=timedelta(microseconds=every),
@@ -377,7 +385,7 @@ MOST_CANDIDATES = 20
 """Of which the statistics are counted: those that most traces were served."""
 
 
-def _by_candidate(found: Columns) -> list[StatisticsGroup]:
+def _by_candidate(found: Columns, everything: StatisticsGroup) -> list[StatisticsGroup]:
     """A trace may have been served several, a route and a playbook: it stands once for each."""
     names, served, seqs = found.names["candidate_id"], found.candidates, found.traces["seq"]
     counts = np.bincount(served["candidate_id"], minlength=len(names))
@@ -387,7 +395,7 @@ def _by_candidate(found: Columns) -> list[StatisticsGroup]:
     code = place[served["candidate_id"]]
     if np.array_equal(served["trace"], seqs) and (code >= 0).all():
         # Mostly each was served one, and nothing has to be sorted or looked up.
-        return _groups([str(names[at]) for at in most], code, found, _rows_of(seqs, found.models["trace"]))
+        return _parted([str(names[at]) for at in most], code, found, _rows_of(seqs, found.models["trace"]), everything)
     # One candidate may stand twice with a trace. They come nearly in order, of which this sort makes the most.
     pairs = np.sort((served["trace"] * len(names) + code)[code >= 0], kind="stable")
     trace, code = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(names) or 1)
@@ -525,6 +533,15 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         )
         for at, name in enumerate(names)
     ]
+
+
+def _parted(
+    names: Sequence[str], code: Codes, found: Columns, of_call: Codes, everything: StatisticsGroup
+) -> list[StatisticsGroup]:
+    """A group for each name; where all traces are of one, it is what everything comes to."""
+    if len(code) and (code == code[0]).all():
+        return [replace(everything, name=names[code[0]])]
+    return _groups(names, code, found, of_call)
 
 
 def _quantiles(code: Codes, seconds: npt.NDArray[np.float64], groups: int) -> list[tuple[float | None, ...]]:
