@@ -1,6 +1,7 @@
 """Pages of what was run, learned and proven: runs, their comparison, evaluations, and playbooks."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.figures import VersionedCache
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
-from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
+from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, gate_word, verdict_of
 from journeyman.stores.urls import is_demo
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ MOST_ROWS = 200
 """Of a list of runs, evaluations or playbooks."""
 TASKS = 50
 """Tasks that the page of an evaluation shows side by side."""
+MOST_KEPT = 1000
+"""Evaluations that are kept in memory: each has its pairs with it."""
 _Found = TypeVar("_Found")
 
 
@@ -66,6 +69,7 @@ class ProjectStores:
         self.is_demo = is_demo(url, folder)
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
+        self._evaluations = VersionedCache[Sequence[EvaluationRecord]]()
         self._live, self._rollouts = VersionedCache["LiveReleases"](), VersionedCache["Sequence[Rollout]"]()
 
     def admits(self, fields: Mapping[str, str]) -> bool:
@@ -133,6 +137,18 @@ class ProjectStores:
     def all_rollouts(self) -> "Sequence[Rollout]":
         """Oldest first, those that are over too; read again when something has happened to one."""
         return self._rollouts.get("", self.rollouts.version(), self.rollouts.rollouts)
+
+    def evaluations_version(self) -> tuple[int, tuple[object, ...]]:
+        """Another one whenever an evaluation came or went: what came is the newest, and what went makes them fewer."""
+        newest = self.registry.evaluations(limit=1)
+        return self.registry.count("evaluations"), tuple((each.id, each.at) for each in newest)
+
+    def evaluations(self) -> Sequence[EvaluationRecord]:
+        """All of them, the newest first; read again when one came or went, and each time where they are many."""
+        version = self.evaluations_version()
+        if version[0] > MOST_KEPT:
+            return self.registry.evaluations()
+        return self._evaluations.get("", version, self.registry.evaluations)
 
     def counts(self) -> Mapping[str, int]:
         """How many there are behind each address."""
@@ -232,7 +248,7 @@ class ExperimentPages:
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
         latest: dict[str, EvaluationRecord] = {}
-        for each in self._stores.registry.evaluations():
+        for each in self._stores.evaluations():
             latest.setdefault(each.run_id, each)
         compared = {each.evaluation.run_id: each for each in compared_rows([latest[r.id] for r in runs if r.id in latest])}
         return [RunRow(run=each, compared=compared.get(each.id)) for each in runs]
@@ -388,7 +404,10 @@ class ExperimentPages:
         registry = self._stores.registry
         found = registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS)
         stages = {release.candidate_id: release.stage.value for release in registry.releases()}
-        rows = [(each, _bullets(each), stages.get(each.id, ""), registry.gate_word(each.id)) for each in found]
+        of_candidate = defaultdict[str, list[EvaluationRecord]](list)
+        for one in reversed(self._stores.evaluations()):
+            of_candidate[one.candidate_id].append(one)
+        rows = [(each, _bullets(each), stages.get(each.id, ""), gate_word(of_candidate[each.id])) for each in found]
         count = registry.count("candidates", kind=Kind.PLAYBOOK)
         return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=count)
 

@@ -118,10 +118,9 @@ class OverviewPage:
     def _counted(self) -> tuple[int, int, int]:
         """Playbooks, evaluations, and those of them after which a rollout may begin."""
         registry = self._stores.registry
-        count, newest = registry.count("evaluations"), [each.id for each in registry.evaluations(limit=1)]
-        # One that was added is the newest, and where runs were removed there are fewer.
-        passed = self._passed.get("", (count, newest), lambda: sum(gate_verdict(e).may_start for e in registry.evaluations()))
-        return registry.count("candidates", kind=Kind.PLAYBOOK), count, passed
+        version, found = self._stores.evaluations_version(), self._stores.evaluations
+        passed = self._passed.get("", version, lambda: sum(gate_verdict(each).may_start for each in found()))
+        return registry.count("candidates", kind=Kind.PLAYBOOK), registry.count("evaluations"), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
         """What the sessions of each open rollout say."""
@@ -138,7 +137,7 @@ class OverviewPage:
                 said = f"{rollout.slot} is held: {one_line(rollout.events[-1].cause.reason, 120)}"
                 found.append(Need(said=said, link=f"/releases/{name(rollout.id)}"))
         released = {release.candidate_id for release in self._stores.registry.releases()}
-        for each in self._stores.registry.evaluations(limit=20):
+        for each in self._stores.evaluations()[:20]:
             if each.passed and each.candidate_id not in released:
                 found.append(
                     Need(said=f"{each.candidate_id} passed its gate, and is not released", link=f"/evaluations/{name(each.id)}")
