@@ -21,6 +21,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 74, 12, 24
 """Room for the labels of the axes, and for those at the end of a line."""
 _TICKS = 5
 """At most, on the y-axis."""
+_APART = 4
+"""Points of a line that are nearer to each other cannot be pointed at one by one: the table below the chart has them all."""
 _LETTER = 6.2
 """Of a tick's label, in width."""
 
@@ -263,10 +265,14 @@ def _bands(series: Series, x: _Scale, y: _Scale) -> Iterator[str]:
 
 def _spots(chart: Chart, series: Series, x: _Scale, y: _Scale, step: float) -> Iterator[Spot]:
     base, wide = y(max(y.low, 0.0)), round(min(step * 0.8, 48), 2)
-    for point in series.points:
-        if point.y is None and not point.says:
-            continue
+    apart, free = 0 if chart.kind == "bars" else _APART, -math.inf
+    step = max(step, apart)
+    for number, point in enumerate(series.points, start=1):
         at, height = x(point.x), y(point.y) if point.y is not None else base
+        # The last is what it has come to.
+        if (point.y is None and not point.says) or (at < free and number < len(series.points)):
+            continue
+        free = at + apart
         is_bar = chart.kind == "bars" and point.y is not None
         tall = max(1.5, base - height) if is_bar and point.y else 0.0
         ends = (point.low, point.high)
