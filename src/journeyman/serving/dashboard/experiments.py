@@ -102,6 +102,11 @@ class ProjectStores:
         return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
 
     @property
+    def views_file(self) -> Path:
+        """Where lists of traces are kept that somebody gave a name."""
+        return self._folder / FOLDER / "views.json"
+
+    @property
     def pipelines(self) -> Path:
         """Where runs of pipelines are kept."""
         return self._folder / FOLDER / stages.FOLDER
