@@ -46,7 +46,7 @@ from journeyman.stores.traces.query import (
     place_of,
     seqs,
 )
-from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.tables import DIGEST_BLOCK, SCOPES, SPAN_TRACES, SPANS, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 if TYPE_CHECKING:
     from journeyman.stores.traces.statistics import DigestCache
@@ -140,11 +140,22 @@ class SqlTraces(FeedbackStore):
         super().__init__(url, make=make)
         self._clock = clock or _now
         self._digests: DigestCache | None = None
+        self._newest: int | None = None
+        """The block that was filled when something was last added here."""
 
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)
         with self._turn() as connection:
-            return writing.keep(connection, prepared, self._clock())
+            added = writing.keep(connection, prepared, self._clock())
+            newest = (connection.scalar(sa.select(TRACES.c.seq).order_by(TRACES.c.seq.desc()).limit(1)) or 0) >> DIGEST_BLOCK
+        filled = range(newest if self._newest is None else self._newest, newest)
+        self._newest = newest
+        if filled:
+            # Now, for a small share of what adding them took, and not when somebody waits for a page.
+            from journeyman.stores.traces import statistics
+
+            statistics.make_blocks(self._database, filled)
+        return added
 
     def add_spans(self, spans_: Sequence[SpanRow]) -> None:
         prepared = writing.prepare_spans(spans_)

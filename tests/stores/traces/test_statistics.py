@@ -163,6 +163,14 @@ def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Pat
         assert looked_up == [1]
 
 
+def test_a_block_has_its_digest_as_soon_as_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("sqlite", tmp_path) as store:
+        for first in range(0, 3 * ADDED, 400):
+            store.add(small(number) for number in range(first, min(first + 400, 3 * ADDED)))
+        monkeypatch.setattr(statistics, "_make", lambda database, block: pytest.fail(f"block {block} had no digest"))
+        assert store.statistics().all.traces == 3 * ADDED
+
+
 def test_a_digest_is_read_once_until_one_of_its_traces_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened("sqlite", tmp_path) as store, opened("sqlite", tmp_path) as another:
         store.add(small(number) for number in range(2 * ADDED))

@@ -6,6 +6,7 @@ Medians and 95th percentiles are exact, interpolated between the two nearest as 
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -175,12 +176,14 @@ def make(database: Database) -> None:
     with database.read() as connection:
         full = _blocks(connection)[:-1]
         kept = {block for block, _ in connection.execute(_kept(TRACE_DIGESTS.c.format))}
-    try:
-        for block in full:
-            if block not in kept:
-                _make(database, block)
-    except StoreError:
-        return
+    make_blocks(database, [block for block in full if block not in kept])
+
+
+def make_blocks(database: Database, blocks: Iterable[int]) -> None:
+    """Make the digests of full blocks that have none."""
+    with suppress(StoreError):
+        for block in blocks:
+            _make(database, block)
 
 
 def _make(database: Database, block: int) -> None:
