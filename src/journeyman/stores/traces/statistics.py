@@ -109,6 +109,11 @@ class _KnownDigests:
     pieces: Mapping[int, Columns]
     whole: Columns
 
+    def within(self, columns: Columns) -> "_KnownDigests":
+        """The same as views of columns that begin with them: what is known is in memory once."""
+        (whole,) = _split(columns, {0: self.whole}, (0,))
+        return _KnownDigests(self.stamps, dict(zip(self.stamps, _split(whole, self.pieces, self.stamps), strict=True)), whole)
+
     @cached_property
     def unmirrored(self) -> int:
         source = self.whole.traces["source"]
@@ -128,13 +133,14 @@ class DigestCache:
         stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
         blocks = _blocks(connection)
         first = list(takewhile(stamps.__contains__, blocks))
-        known = self._read(connection, {block: stamps[block] for block in first})
+        known = self._complete(connection, {block: stamps[block] for block in first})
         rest = [_looked_up_digests(connection, block) for block in blocks[len(first) :]]
         told = (known, *map(_packed, rest))
         last, columns = self._last
         if last != told:
             columns = _together([known.whole, *rest])
-            self._last = told, columns
+            self._known = known = known.within(columns)
+            self._last = (known, *told[1:]), columns
         return columns
 
     def count(self, connection: sa.Connection) -> int | None:
@@ -146,7 +152,7 @@ class DigestCache:
         newest = (*conditions(connection, Query()), TRACES.c.seq >= blocks[-1] << DIGEST_BLOCK)
         return known.unmirrored + int(connection.scalar(sa.select(sa.func.count()).select_from(TRACES).where(*newest)) or 0)
 
-    def _read(self, connection: sa.Connection, stamps: Mapping[int, int]) -> _KnownDigests:
+    def _complete(self, connection: sa.Connection, stamps: Mapping[int, int]) -> _KnownDigests:
         # Another thread may know more or less: each goes by what its own transaction sees.
         known = self._known
         if known.stamps != stamps:
@@ -154,12 +160,12 @@ class DigestCache:
             rows = connection.execute(_kept(TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.block.in_(new)))
             pieces = {**known.pieces, **{block: _unpacked(body) for block, body in rows}}
             whole = _together([pieces[block] for block in stamps])
-            self._known = known = _KnownDigests(stamps, dict(zip(stamps, _split(whole, pieces, stamps), strict=True)), whole)
+            known = _KnownDigests(stamps, {block: pieces[block] for block in stamps}, whole)
         return known
 
 
 def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) -> Iterator[Columns]:
-    """The parts that a whole was put together of, as views of it: what is known is in memory once."""
+    """The parts that a whole was put together of, as views of it."""
     begins = [0] * len(_TABLES)
     for block in order:
         ends = [begin + len(next(iter(table.values()))) for begin, table in zip(begins, pieces[block].tables, strict=True)]
