@@ -207,7 +207,7 @@ def test_what_traces_taught_is_told_from_evidence_to_rollout(rollout: Rollout, p
     text = words_of(page)
     assert "desk / oslo" in text
     assert "✓ checked right on the calls that can be checked" in text
-    assert "110 traces read 40 learned from 37 with evidence 2 groups of evidence 1 put into words 1 rules" in text
+    assert "110 traces read 40 learned from 37 with evidence 2 groups of evidence 1 put into words 1 rule " in text
     assert "order · city rejected 18 20 1 rule refused: Pay nothing" in text
     assert "left out: 2 people have met it, and 3 are needed" in text
     assert f'href="/releases/{rollout.id}"' in page
