@@ -123,8 +123,14 @@ class Spot:
     """Height of the bar that is marked."""
     whisker: tuple[float, float] | None = None
 
-    def svg(self, bottom: float) -> Markup:
-        """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time."""
+    def svg(self, bottom: float, *, narrow: bool = False) -> Markup:
+        """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time.
+
+        Args:
+            narrow: On a telephone none is wide enough for a finger: it leads nowhere, and the table below the chart does.
+        """
+        if narrow:
+            return Markup("".join(self._shapes(bottom)))  # noqa: S704 - numbers, and names of styles
         hit = f'<rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
         drawn = f"<g><title>{_text(self.says)}</title>{hit}{''.join(self._shapes(bottom))}</g>"
         return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{drawn}</a>' if self.link else drawn)  # noqa: S704 - escaped
