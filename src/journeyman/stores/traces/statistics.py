@@ -316,7 +316,7 @@ def statistics(database: Database, digests: DigestCache, query: Query) -> Statis
     make(database)
     with database.read() as connection:
         columns = digests.read(connection)
-        found = _only(columns, _meant(connection, query, columns))
+        found = _summable(_only(columns, _meant(connection, query, columns)))
     traces, models, names = found.traces, found.models, found.names
     of_call = _rows_of(traces["seq"], models["trace"])
     agents, agent = _merged(names["agent"], traces["agent"])
@@ -488,6 +488,13 @@ def _only(columns: Columns, meant: Mask) -> Columns:
 
 _OF_TRACES = ("tool_calls", "failed_tool_calls", "error", "label", "reward")
 _OF_CALLS = ("input_tokens", "output_tokens", "uncounted", "unpriced")
+
+
+def _summable(found: Columns) -> Columns:
+    """The same, with what is added up as NumPy adds it up: each group would convert it anew."""
+    traces = {name: found.traces[name].astype(np.float64) for name in ("tool_calls", "failed_tool_calls", "error")}
+    models = {name: found.models[name].astype(np.float64) for name in ("calls", *_OF_CALLS)}
+    return replace(found, traces=found.traces | traces, models=found.models | models)
 
 
 def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | None) -> list[StatisticsGroup]:
