@@ -176,7 +176,12 @@ def test_a_digest_is_read_once_until_one_of_its_traces_changes(tmp_path: Path, m
         store.add(small(number) for number in range(2 * ADDED))
         read: list[bytes] = []
         plain = statistics._unpacked
-        monkeypatch.setattr(statistics, "_unpacked", lambda body: [read.append(body), plain(body)][1])
+
+        def noted(body: bytes) -> statistics.Columns:
+            read.append(body)
+            return plain(body)
+
+        monkeypatch.setattr(statistics, "_unpacked", noted)
         counted = store.statistics()
         full = len(read)
         assert full > 1

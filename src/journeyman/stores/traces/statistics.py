@@ -169,11 +169,11 @@ def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) 
     begins = [0] * len(_TABLES)
     for block in order:
         ends = [begin + len(next(iter(table.values()))) for begin, table in zip(begins, pieces[block].tables, strict=True)]
-        views = [
+        traces, models, tools, candidates = (
             {name: column[begin:end] for name, column in table.items()}
             for table, begin, end in zip(whole.tables, begins, ends, strict=True)
-        ]
-        yield Columns(*views, whole.names)
+        )
+        yield Columns(traces, models, tools, candidates, whole.names)
         begins = ends
 
 
