@@ -227,7 +227,7 @@ def test_bullets_of_another_domain_are_not_shown_and_that_is_said(pupil: Pupil, 
     other = saved("p.json", [RULE], domain="vegetables")
     assert main(examined("--playbook", other, "--json")) == 1
     said = capsys.readouterr()
-    assert "its 1 bullets are of domain vegetables and the tasks of fruit, so none is shown; --any-domain" in said.err
+    assert "its 1 bullet is of domain vegetables and the tasks of fruit, so none is shown; --any-domain" in said.err
     assert main(examined("--playbook", other, "--any-domain", "--json")) == 0
     assert report(capsys)["gain"] == 1.0
 

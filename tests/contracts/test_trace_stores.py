@@ -337,3 +337,11 @@ def test_a_server_that_gives_every_answer_the_same_id_hides_no_traces(store: Tra
     assert len(listed(store)) == 12
     store.add([replace(trace, error="seen again") for trace in traces])
     assert len(listed(store)) == 12
+
+
+def test_labels_of_traces_that_several_judged_are_found_apart(store: TraceStore) -> None:
+    store.add([make(f"t{n}") for n in range(3)])
+    for minute, (id, who) in enumerate((("t0", "ana"), ("t0", "ben"), ("t1", "ana"), ("t1", "ana"), ("t2", "ben"))):
+        store.label(id, True, who=who, at=NOON + timedelta(minutes=minute))
+    assert [(each.trace_id, each.who) for each in store.labels(by_several=True)] == [("t0", "ana"), ("t0", "ben")]
+    assert len(store.labels()) == 5

@@ -14,6 +14,7 @@ import click
 from journeyman.cli.console import rows_table, say, say_some
 from journeyman.cli.shared import choice_options, chosen, emit, json_option, store_option, store_url, together
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 
 if TYPE_CHECKING:
     from journeyman.experiments.collecting import SourceReader, SourceReport
@@ -425,4 +426,4 @@ def _write(url: str, folder: Path, kinds: list[str]) -> None:
                     told = {name: getattr(document, name) for name in names}
                     file.write(json.dumps(told, default=str) + "\n")
                     count += 1
-            say(f"{count:,} documents are in {path}")
+            say(f"{counted(count, 'document is', 'documents are')} in {path}")

@@ -439,8 +439,9 @@ def _show_prepared(prepared: "PreparedExamples") -> None:
         say(f"left out: {left}")
     steps = [len(example.plan.subtasks) for example in made.examples]
     say(
-        f"{len(made.examples)} examples of {min(steps)} to {max(steps)} subtasks; {len(made.task_types)} kinds of work, "
-        f"{len(made.tools)} tools, {len(made.models)} models"
+        f"{counted(len(made.examples), 'example')} of {min(steps)} to {max(steps)} subtasks; "
+        f"{counted(len(made.task_types), 'kind')} of work, "
+        f"{counted(len(made.tools), 'tool')}, {counted(len(made.models), 'model')}"
     )
     if made.models and not prepared.succeeded:
         say("no execution succeeded, so there is no plan to follow: phase 1 has nothing to learn from", colour="yellow")

@@ -11,6 +11,7 @@ from journeyman.cli.console import PlaybookScreen, WeightsScreen, pipeline_lines
 from journeyman.cli.shared import emit, json_option, options_named, shares
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.release import Stage
+from journeyman.stores.urls import mark_demo
 
 if TYPE_CHECKING:
     from journeyman.agents.attempt import Attempt
@@ -104,6 +105,7 @@ def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *
     from journeyman.experiments.playbook.training import OfflineTrainer
 
     started, out = time.monotonic(), _out(quiet=quiet)
+    mark_demo(FOLDER)
     trainer = OfflineTrainer(
         TrainingConfig(
             dataset_name="desk",
@@ -168,6 +170,7 @@ def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, 
     from journeyman.optimizers.weights.config import WeightsTrainingConfig
 
     started, out = time.monotonic(), _out(quiet=quiet)
+    mark_demo(WEIGHTS_FOLDER)
     base = "embedded:base" if model == "embedded" else model
     out(WEIGHTS_INTRODUCTION.format(domain=domain, model=model, held_out=held_out))
     with WeightsScreen(quiet=quiet) as screen:

@@ -30,11 +30,13 @@ from urllib.parse import urlsplit
 
 from journeyman.cli.console import say
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout_plan import Metric, RolloutPlan
 from journeyman.core.task import Task
 from journeyman.io.files import locked
 from journeyman.io.http_server import listen
+from journeyman.stores.urls import mark_demo
 from journeyman.tasks.desk import customers
 
 STORE = ".journeyman/journeyman.db"
@@ -252,7 +254,7 @@ def _fresh(folder: Path, port: int) -> None:
     """A project of its own: whatever lies in it is of an earlier demo."""
     if folder.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    mark_demo(folder)
     (folder / "journeyman.toml").write_text(SETTINGS.format(port=port), encoding="utf-8")
     (folder / "plan.json").write_text(json.dumps(PLAN.as_json(), indent=1), encoding="utf-8")
 
@@ -370,7 +372,8 @@ class _Story:
         self.playbook = Playbook.load(str(self.desk.folder / slot["playbook_path"]))
         for bullet in self.playbook.active:
             told = bullet.provenance
-            self.out(f"   - {bullet.content}   ({told.principals} people, {told.trace_count} traces)")
+            people = counted(told.principals, "person", "people")
+            self.out(f"   - {bullet.content}   ({people}, {counted(told.trace_count, 'trace')})")
         self.out(f"   {slot['verdict']}: {slot['reason']}")
         self._poison(slot)
         self.told |= {"verdict": slot["verdict"], "candidate": slot["candidate"]}

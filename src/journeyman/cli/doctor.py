@@ -25,6 +25,7 @@ import click
 from journeyman.cli.shared import emit, json_option
 from journeyman.core import extension, registry
 from journeyman.core.errors import JourneymanError, SandboxError
+from journeyman.core.format import counted
 from journeyman.models import embedded_sizes
 from journeyman.sandbox import bubblewrap, started
 from journeyman.sandbox.base import LANGUAGES, Language, Level
@@ -272,7 +273,11 @@ def examine_sandboxes() -> Iterator[HealthCheck]:
     installed = bubblewrap.installed()
     for name, level in levels.items():
         if isinstance(level, Level):
-            yield found(name=name, state="ok", detail=f"{len(level.holds)} walls hold: {', '.join(level.holds)}")
+            yield found(
+                name=name,
+                state="ok",
+                detail=f"{counted(len(level.holds), 'wall holds', 'walls hold')}: {', '.join(level.holds)}",
+            )
         else:
             yield found(name=name, state="broken" if installed or name != "bubblewrap" else "missing", detail=level)
     working = next(((name, level) for name, level in levels.items() if isinstance(level, Level)), None)

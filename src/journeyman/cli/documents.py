@@ -8,6 +8,7 @@ import click
 from journeyman.cli.console import head, minute, rows_table, say
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option, together
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 
 if TYPE_CHECKING:
     from journeyman.experiments.playbook.from_documents import DrawnBullet
@@ -139,8 +140,8 @@ def forget(as_json: bool, store: str | None, yes: bool, **given: Any) -> int:
     with _opened(store) as kept:
         ids = [each.id for each in kept.documents(_query(given))]
         if ids and not yes:
-            click.confirm(f"forget {len(ids):,} documents for good?", abort=True, err=True)
+            click.confirm(f"forget {counted(len(ids), 'document')} for good?", abort=True, err=True)
         gone = kept.forget_documents(ids)
-    say(f"{gone:,} documents are forgotten")
+    say(f"{counted(gone, 'document is', 'documents are')} forgotten")
     emit({"forgotten": gone}, as_json=as_json)
     return 0

@@ -438,10 +438,8 @@ def _warn(name: str, playbook: Playbook, dataset: "Dataset") -> None:
     bullets = playbook.active
     if bullets and not any(bullet.domain in domains for bullet in bullets):
         here, there = (", ".join(sorted(each)) for each in (domains, {bullet.domain for bullet in bullets}))
-        say(
-            f"{name}: its {len(bullets)} bullets are of domain {there} and the tasks of {here}, so none is shown; "
-            "--any-domain shows them"
-        )
+        its = counted(len(bullets), "bullet is", "bullets are")
+        say(f"{name}: its {its} of domain {there} and the tasks of {here}, so none is shown; --any-domain shows them")
 
 
 def _write_results(report: "EvaluationReport", folder: Path) -> None:
@@ -466,7 +464,7 @@ def _evaluate_planner(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any
             numbers = ", ".join(f"{key} {_measure(key, value)}" for key, value in comparison[name].items())
             say(f"{name:<10} {numbers}")
         if comparison["refused"]:
-            say(f"no plan could be made for {comparison['refused']} instructions", colour="yellow")
+            say(f"no plan could be made for {counted(comparison['refused'], 'instruction')}", colour="yellow")
         say(f"{'passed' if comparison['passed'] else 'not passed'}: {comparison['reason']}")
     return comparison
 

@@ -13,7 +13,7 @@ from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, listed, options_named
 from journeyman.core import plan as plans
 from journeyman.core.errors import InputError, PlanError
-from journeyman.core.format import money, seconds
+from journeyman.core.format import counted, money, seconds
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.experiments import settings
 from journeyman.experiments.planner.config import CollectConfig
@@ -239,7 +239,7 @@ def _dry_run(instructions: "Sequence[Instruction]", make: "Make", folder: Path, 
             trees.append(f"{each.text}\nno plan: {error}")
     if not quiet:
         say(*(f"{tree}\n" for tree in trees))
-        say(f"{len(instructions)} instructions; with --dry-run none was carried out")
+        say(f"{counted(len(instructions), 'instruction')}; with --dry-run none was carried out")
     return {"asked": len(instructions), "before": len(collect.logged(folder)), "plans": trees, "dry_run": True}
 
 

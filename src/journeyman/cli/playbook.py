@@ -12,7 +12,7 @@ from journeyman.cli import console
 from journeyman.cli.console import Column, say, short
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option
-from journeyman.core.format import counted
+from journeyman.core.format import counted, noun
 from journeyman.core.playbook import Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
@@ -78,7 +78,7 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
     counts["retired"] = len(playbook.bullets) - sum(counts.values())
     if not as_json:
         held = f", {counts['held']} held" if counts["held"] else ""
-        apart = f", {len(found)} contradictions" if found else ""
+        apart = f", {counted(len(found), 'contradiction')}" if found else ""
         title = f"{file}: {counted(counts['active'], 'bullet')}{held}, {counts['retired']} retired{apart}"
         if bullets:
             _show_bullets(bullets, rivals, title)
@@ -221,7 +221,8 @@ def dedupe(file: Path, similarity_threshold: float, embedder: str, as_json: bool
             for id in merge.gone:
                 click.echo(f"  {id} goes: {short(texts[id])}")
     say(
-        f"{found.exact} exact copies and {found.near} near duplicates among {len(playbook.active)} bullets; "
+        f"{counted(found.exact, 'exact copy', 'exact copies')} and {counted(found.near, 'near duplicate')} among "
+        f"{counted(len(playbook.active), 'bullet')}; "
         f"{found.kept_apart} near ones say something else and stay"
     )
     merges = [{"kept": merge.kept, "gone": list(merge.gone)} for merge in found.merges]
@@ -256,7 +257,10 @@ def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: b
         texts = {bullet.id: bullet.content for bullet in playbook.bullets}
         for each in found:
             console.write(f"{each.bullet_id} goes: {short(texts[each.bullet_id])}\n  {each.reason}")
-    say(f"{len(found)} of {len(playbook.active)} bullets are not worth their place")
+    say(
+        f"{len(found)} of {counted(len(playbook.active), 'bullet')} "
+        f"{noun(len(found), 'is not worth its', 'are not worth their')} place"
+    )
     rows = [{"id": retire.bullet_id, "reason": retire.reason} for retire in found]
     emit({**_write(file, playbook, "prune", found, where), "retired": rows}, as_json=as_json)
 

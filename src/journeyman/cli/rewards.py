@@ -11,6 +11,7 @@ import click
 from journeyman.cli.shared import emit, json_option
 from journeyman.core import registry
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable
 
@@ -181,7 +182,7 @@ def judge(opinions: tuple[Path, ...], as_json: bool) -> int:
         numbers = (
             f"agreement {standing.agreement}, kappa {standing.kappa}, AUC {standing.auc}" if standing.auc else "no numbers"
         )
-        click.echo(f"{len(useful)} opinions, {len(found) - len(useful)} of no use: {numbers}")
+        click.echo(f"{counted(len(useful), 'opinion')}, {len(found) - len(useful)} of no use: {numbers}")
         click.echo(f"it may not weigh in: {standing.silence}" if standing.silence else "it may weigh in, calibrated")
     emit({**standing.json(), "useless": len(found) - len(useful)}, as_json=as_json)
     return 1 if standing.silence else 0
@@ -197,7 +198,7 @@ def _written(found: Mapping[str, float], comment: str, output: Path) -> str:
 
 def _summary(model: "LearnedModel", output: Path) -> str:
     report = model.report
-    counts = f"{report.successes} successes and {report.failures} failures of {report.groups} tasks"
+    counts = f"{report.successes} successes and {counted(report.failures, 'failure')} of {counted(report.groups, 'task')}"
     numbers = (
         f"on tasks not taught: AUC {report.auc}, calibration error {report.ece}, Brier {report.brier}" if report.auc else ""
     )

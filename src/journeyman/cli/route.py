@@ -411,7 +411,7 @@ def _mean(values: Any, at: int) -> float | None:
 def _show_outcomes(outcomes: "Table", split: "Parts") -> None:
     left = f", {len(split.left_out)} left out, as other rows of theirs are set apart" if split.left_out else ""
     say(
-        f"{len(outcomes)} requests: {len(split.train)} to learn from, {len(split.validation)} to choose by, "
+        f"{counted(len(outcomes), 'request')}: {len(split.train)} to learn from, {len(split.validation)} to choose by, "
         f"{len(split.held_out)} held out{left}"
     )
     rows = []
@@ -445,7 +445,7 @@ def _show_proof(proof: "RouterEvaluation", objective: "Objective") -> None:
     table(columns, [(name, *_side_cells(side)) for name, side in sides])
     low, high = proof.interval
     write(
-        f"on {proof.requests} requests, utility is {objective} in successes a request",
+        f"on {counted(proof.requests, 'request')}, utility is {objective} in successes a request",
         f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
         f"probabilities: ECE {number(proof.ece)}, Brier {number(proof.brier)}; "
         f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
@@ -486,7 +486,7 @@ def _anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     elif not quiet:
         pour(text)
     if not quiet:
-        say(f"{len(lines)} of {len(split.train)} requests to ask a new model; add model and success to each line")
+        say(f"{len(lines)} of {counted(len(split.train), 'request')} to ask a new model; add model and success to each line")
     return {"anchors": lines, "output": str(given["output"]) if given["output"] else None}
 
 

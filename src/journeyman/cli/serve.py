@@ -17,6 +17,7 @@ from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
 from journeyman.core.errors import InputError, MissingExtra, PlaybookError, StoreUnreachable
+from journeyman.core.format import counted
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
 from journeyman.experiments.settings import Project, RecordSettings, ServeSettings, Settings
@@ -326,7 +327,7 @@ def _show(serving: ServeSettings, url: str, gateway: "GatewayConfig", store: str
     say(*(f"  {each.name}: {each.base_url} ({', '.join(sorted(each.apis))}; is sent {each.keys()})" for each in upstreams))
     served = gateway.releases.state() if gateway.releases is not None else None
     if served is not None and "playbook" in served:
-        bullets = ", ".join(f"{count} bullets of {domain}" for domain, count in served["bullets"].items())
+        bullets = ", ".join(f"{counted(count, 'bullet')} of {domain}" for domain, count in served["bullets"].items())
         say(f"  puts in {served['playbook']}: {bullets} (candidate {served['candidate']})")
         if served["usual_domain"] not in served["bullets"]:
             say("  chats must name their domain for it: X-Journeyman-Domain")

@@ -12,6 +12,7 @@ import click
 
 from journeyman.cli.console import head, named_columns, number, say, table
 from journeyman.core.errors import InputError, ReleaseError, SettingError
+from journeyman.core.format import counted
 
 if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
@@ -207,13 +208,16 @@ def show_shadow(told: Mapping[str, Any] | None) -> None:
         return
     sides = ("candidate", "production")
     rows = [(name, *(_cell(told[f"{name}_{side}"]) for side in sides)) for name in ("seconds", "cost", "tokens")]
-    head(("mirrored", f"{told['pairs']:,} sessions, {told['requests']:,} requests"), ("failed", f"{told['failed']:,}"))
+    head(
+        ("mirrored", f"{counted(told['pairs'], 'session')}, {counted(told['requests'], 'request')}"),
+        ("failed", f"{told['failed']:,}"),
+    )
     head(("spent", f"${told['spent']:.4g} of ${told['budget']:g}"), ("cost unknown", f"{told['unpriced']:,}"))
     head(("ended", told["ended"]))
     table(named_columns("mean of a request", *sides), rows)
     for name, each in told["rewards"].items():
         within = f"{_cell(each['from'])} to {_cell(each['to'])} whenever one looks"
-        head((name, f"{_cell(each['mean'])} beside production, {within} ({each['sessions']:,} sessions)"))
+        head((name, f"{_cell(each['mean'])} beside production, {within} ({counted(each['sessions'], 'session')})"))
 
 
 _Path = tuple[str, ...]

@@ -308,7 +308,7 @@ def show(file: Path, task: str, reference: bool, as_json: bool) -> None:
         return
     found = [each for each in tasks if each.id.startswith(task)]
     if len(found) != 1:
-        said = "no task" if not found else f"{len(found)} tasks"
+        said = "no task" if not found else counted(len(found), "task")
         raise InputError(f"{file} has {said} {task!r}; `journeyman tasks show {file}` lists them")
     if not as_json:
         _show_task(found[0], reference=reference)

@@ -129,7 +129,7 @@ def show_agreement(store: TraceStore, *, quiet: bool) -> dict[str, Any]:
     """How far people agree, and on which traces they do not."""
     from journeyman.stores.traces.agreement import agreed
 
-    agreements = agreed(store.labels(), store.ratings_by_people())
+    agreements = agreed(store.labels(by_several=True), store.ratings_by_people())
     if not agreements and not quiet:
         say("No two people have labelled the same trace: journeyman traces label --others --who NAME")
     elif not quiet:

@@ -229,7 +229,9 @@ def show_statistics(found: Statistics) -> None:
         columns = [Column(name=name, spare=spare.get(name, 0)) for name in ("calls", "failed", "share", "mean time")]
         console.table([Column(name="tool", words=True), *columns], map(_tool_row, found.tools))
     if found.all.unpriced or found.all.uncounted:
-        click.echo(f"+ more: {found.all.unpriced} calls have no price, {found.all.uncounted} were not counted")
+        click.echo(
+            f"+ more: {counted(found.all.unpriced, 'call has', 'calls have')} no price, {found.all.uncounted} were not counted"
+        )
 
 
 def show_signals(report: "SignalReport") -> None:

@@ -19,6 +19,7 @@ from journeyman.cli.shared import (
     worth_of,
 )
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.task import Split
 from journeyman.experiments import settings
 from journeyman.experiments.planner.config import ReinforceConfig
@@ -274,7 +275,7 @@ def _first(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         raise InputError(f"{given['data']} holds no examples; `journeyman dataset planner` makes them of execution logs")
     if given.get("dry_run"):
         if not quiet:
-            say(f"{count} examples can be read; with --dry-run nothing was trained")
+            say(f"{counted(count, 'example')} can be read; with --dry-run nothing was trained")
         return {"examples": count, "config": asdict(config), "dry_run": True}
     check_writable(folder / "phase1_best")
     folder.mkdir(parents=True, exist_ok=True)
@@ -442,7 +443,7 @@ def _replay(given: Mapping[str, Any], start: "SavedPlanner", *, quiet: bool) -> 
     train, held_out = len(environment.train), len(environment.examined)
     if given.get("dry_run"):
         if not quiet:
-            say(f"{train} requests to practise on, {held_out} held out; nothing was trained")
+            say(f"{counted(train, 'request')} to practise on, {held_out} held out; nothing was trained")
         return {"train": train, "held_out": held_out, "dry_run": True}
     if config.evaluate:
         warn_of_few(held_out, config.min_tasks)
@@ -556,7 +557,7 @@ def _show_reward(name: str, report: "RewardReport") -> None:
         for at in report.shares
     ]
     columns = named_columns("term", "mean", "mean size", "share", "r² with the reward")
-    table(columns, rows, title=f"{name}: {report.runs} calls")
+    table(columns, rows, title=f"{name}: {counted(report.runs, 'call')}")
     for worker in report.reward:
         say(f"{worker}: right {report.accuracy[worker]:.1%}, reward {report.reward[worker]:+.3f}")
     say(*(f"warning: {warning}" for warning in report.warnings), colour="yellow")

@@ -281,7 +281,7 @@ def _lines(result: "SlotResult") -> Iterator[str]:
             yield f"  left out: {_named(outcome.group)}: {outcome.left_out}"
     yield from (f"  refused: {count} {why}" for why, count in result.refused.items())
     for bullet in result.playbook.active:
-        people = f"{bullet.provenance.principals} people"
+        people = counted(bullet.provenance.principals, "person", "people")
         yield f"  - {bullet.content}   ({people}, {counted(bullet.provenance.trace_count, 'trace')}; {bullet.id})"
     for bullet in result.playbook.held:
         yield f"  held for a person: {bullet.content}   ({bullet.held}; {bullet.id})"

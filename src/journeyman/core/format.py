@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def counted(number: int, what: str) -> str:
-    """1 bullet, 2 bullets: `what` is the word for one of them."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def noun(number: float, one: str, several: str = "") -> str:
+    """The word for so many: `one`, or `several`, which is that with an s where nothing is said."""
+    return one if number == 1 else several or f"{one}s"
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """1 bullet, 2 bullets, 1,200 bullets."""
+    return f"{number:,} {noun(number, one, several)}"
 
 
 _NAMED = 5

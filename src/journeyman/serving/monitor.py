@@ -23,6 +23,7 @@ import numpy as np
 from journeyman.core.candidate import ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
+from journeyman.core.format import counted
 from journeyman.core.reward import decide as judged
 from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Rollout, RolloutState, SlotMove
 from journeyman.core.rollout_decision import (
@@ -385,7 +386,9 @@ class RolloutEvidence:
         if sessions - last < _REBALANCED:
             return verdict
         said = ", ".join(f"{share:.4g} {arm}" for arm, share in self.divided().items())
-        return RolloutVerdict(event=EventKind.REBALANCE, reason=f"after {sessions:,} sessions: {said}; {verdict.reason}")
+        return RolloutVerdict(
+            event=EventKind.REBALANCE, reason=f"after {counted(sessions, 'session')}: {said}; {verdict.reason}"
+        )
 
     def divided(self) -> Mapping[str, float]:
         """The candidates' share by top-two Thompson sampling, of which production may get a part. The same from the same
@@ -404,7 +407,7 @@ class RolloutEvidence:
         failed = self._recent.count(0.0)
         if len(self._recent) < _LEAST or failed <= self.rollout.plan.brake.failures * len(self._recent):
             return ""
-        return f"{failed} of its last {len(self._recent)} sessions failed"
+        return f"{failed} of its last {counted(len(self._recent), 'session')} failed"
 
     def chance(self, sessions: int) -> np.random.Generator:
         """What the shares are drawn by after so many sessions."""
@@ -533,7 +536,7 @@ class DecayWatch:
         """What it has come to, in one sentence."""
         recent = self._recent
         now = (
-            f"{sum(recent) / len(recent):.3f} over the last {len(recent)} sessions"
+            f"{sum(recent) / len(recent):.3f} over the last {counted(len(recent), 'session')}"
             if recent
             else "not known of any session yet"
         )

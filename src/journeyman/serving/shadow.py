@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from journeyman.core import extension
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.rollout import Rollout
 from journeyman.core.rollout_decision import Brake, Mirrored, ObservedShadow, mirrored_out
 from journeyman.core.trace import average_known
@@ -141,7 +142,7 @@ class ShadowEvidence(NamedTuple):
             found = self._rewarded(name)
             if found["to"] < 0:
                 less = f"by {100 * -found['mean']:.3g} points, at least {100 * -found['to']:.3g} whenever one looks"
-                return f"{name} is worse on mirrored requests: {less} ({found['sessions']:,} sessions)"
+                return f"{name} is worse on mirrored requests: {less} ({counted(found['sessions'], 'session')})"
         return ""
 
     @property

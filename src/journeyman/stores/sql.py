@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import Any
+from itertools import chain, groupby, repeat
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -46,7 +46,10 @@ from journeyman.stores.traces.query import (
     place_of,
     seqs,
 )
-from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.tables import DIGEST_BLOCK, SCOPES, SPAN_TRACES, SPANS, TRACE_LABELS, TRACE_REWARDS, TRACES
+
+if TYPE_CHECKING:
+    from journeyman.stores.traces.statistics import DigestCache
 
 # Raw spans, by their trace.
 
@@ -136,11 +139,23 @@ class SqlTraces(FeedbackStore):
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(url, make=make)
         self._clock = clock or _now
+        self._digests: DigestCache | None = None
+        self._newest: int | None = None
+        """The block that was filled when something was last added here."""
 
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)
         with self._turn() as connection:
-            return writing.keep(connection, prepared, self._clock())
+            added = writing.keep(connection, prepared, self._clock())
+            newest = (connection.scalar(sa.select(TRACES.c.seq).order_by(TRACES.c.seq.desc()).limit(1)) or 0) >> DIGEST_BLOCK
+        filled = range(newest if self._newest is None else self._newest, newest)
+        self._newest = newest
+        if filled:
+            # Now, for a small share of what adding them took, and not when somebody waits for a page.
+            from journeyman.stores.traces import statistics
+
+            statistics.make_blocks(self._database, filled)
+        return added
 
     def add_spans(self, spans_: Sequence[SpanRow]) -> None:
         prepared = writing.prepare_spans(spans_)
@@ -208,6 +223,8 @@ class SqlTraces(FeedbackStore):
 
     def count(self, query: Query, *, most: int = 10_000) -> int:
         with self._database.read() as connection:
+            if self._digests is not None and query == Query() and (found := self._digests.count(connection)) is not None:
+                return min(found, most)
             return finding.count(connection, query, most)
 
     def traces(self, query: Query = Query()) -> Iterator[Trace]:  # noqa: B008 - frozen
@@ -235,10 +252,13 @@ class SqlTraces(FeedbackStore):
             older = ids.where(*where, beyond(here)).order_by(*NEWEST_FIRST)
             return connection.scalar(newer), connection.scalar(older)
 
-    def labels(self, trace_id: str | None = None) -> Sequence[Label]:
+    def labels(self, trace_id: str | None = None, *, by_several: bool = False) -> Sequence[Label]:
         told = sa.select(TRACES.c.id, TRACE_LABELS).join(TRACES, TRACES.c.seq == TRACE_LABELS.c.trace)
         if trace_id is not None:
             told = told.where(TRACES.c.id == trace_id)
+        if by_several:
+            raters = sa.func.count(sa.distinct(TRACE_LABELS.c.who))
+            told = told.where(TRACE_LABELS.c.trace.in_(sa.select(TRACE_LABELS.c.trace).group_by("trace").having(raters > 1)))
         with self._database.read() as connection:
             rows = connection.execute(told.order_by(TRACE_LABELS.c.at, TRACE_LABELS.c.seq)).all()
         return [Label(trace_id=row.id, good=row.good, who=row.who, at=row.at, probability=row.probability) for row in rows]
@@ -261,7 +281,8 @@ class SqlTraces(FeedbackStore):
         # NumPy takes a tenth of a second to load, and nothing else here needs it.
         from journeyman.stores.traces import statistics
 
-        return statistics.statistics(self._database, query)
+        self._digests = self._digests or statistics.DigestCache()
+        return statistics.statistics(self._database, self._digests, query)
 
     def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
         return among_traces.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
@@ -283,7 +304,7 @@ def _now() -> datetime:
 
 # Runs, attempts, candidates, evaluations and releases.
 
-_PAGE = 500
+_PAGES = (32, 128, 500)
 """Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
 _TRIES = 100
 """So many processes would have to take the same number at once, each time, before a look is refused."""
@@ -347,8 +368,8 @@ class SqlStore(OnDatabase):
                 raise StoreError(f"the run {run_id} stays: the release of {candidate_id} stands on its evaluation")
             traces = list(connection.scalars(sa.select(ATTEMPTS.c.trace).where(of_run, ATTEMPTS.c.trace.is_not(None))))
             count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
-            for begin in range(0, len(traces), _PAGE):
-                among_traces.delete(connection, traces[begin : begin + _PAGE])
+            for begin in range(0, len(traces), _PAGES[-1]):
+                among_traces.delete(connection, traces[begin : begin + _PAGES[-1]])
             among_traces.forget_contents(connection)
             for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
                 connection.execute(sa.delete(table).where(which))
@@ -495,14 +516,15 @@ class SqlStore(OnDatabase):
 
     def _pages(self, table: sa.Table, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[Sequence[Row]]:
         order, seq = (table.c.seq.desc(), None) if newest_first else (table.c.seq, 0)
-        while True:
+        # Mostly the newest few are wanted, and a row of an evaluation is large.
+        for size in chain(_PAGES, repeat(_PAGES[-1])):
             beyond = [] if seq is None else [table.c.seq < seq if newest_first else table.c.seq > seq]
             with self._database.read() as connection:
-                page = sa.select(table).where(*beyond, *where).order_by(order).limit(_PAGE)
+                page = sa.select(table).where(*beyond, *where).order_by(order).limit(size)
                 rows = connection.execute(page).all()
             if rows:
                 yield rows
-            if len(rows) < _PAGE:
+            if len(rows) < size:
                 return
             seq = rows[-1].seq
 

@@ -23,9 +23,30 @@ def as_url(store: str | Path) -> str:
 
 def is_nowhere(url: str) -> bool:
     """Whether nothing can be kept there yet: in memory, or in a file that is not there. Told without loading what opens it."""
-    if not url.startswith(_FILE):
-        return url == MEMORY
-    return not Path(url.removeprefix(_FILE).partition("?")[0]).exists()
+    file = file_of(url)
+    return url == MEMORY if file is None else not file.exists()
+
+
+def file_of(url: str) -> Path | None:
+    """The file of a store of SQLite; `None` of any other."""
+    return Path(url.removeprefix(_FILE).partition("?")[0]) if url.startswith(_FILE) else None
+
+
+DEMO = "DEMO"
+"""The name of a file that a demo leaves beside its store, or in its project: what is kept there is of made-up customers."""
+_SAID = "What lies in this folder was written by `journeyman demo`. Delete the folder, and all of it is gone.\n"
+
+
+def mark_demo(folder: Path) -> None:
+    """Say of a folder that what is kept there is a demo's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / DEMO).write_text(_SAID, encoding="utf-8")
+
+
+def is_demo(store: str | Path, folder: Path) -> bool:
+    """Whether a store, or the project in a folder, is a demo's."""
+    file = file_of(as_url(store))
+    return any((each / DEMO).is_file() for each in (folder, *((file.parent,) if file is not None else ())))
 
 
 _FILE = "sqlite:///"

@@ -167,6 +167,79 @@ def test_the_list_is_worked_through_with_keys_alone(desk: Desk, store: TraceStor
     assert good(store, "t118") is True
 
 
+def test_a_trace_is_looked_into_beside_the_list_which_stays_as_it_is(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/traces")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Space")
+    beside = page.get_by_role("complementary", name="The trace, beside the list")
+    beside.get_by_text("There is one at six.").wait_for()
+    assert beside.get_by_role("heading", name="Question 118").is_visible()
+    assert page.url == desk.url + "/traces"
+    # The list is gone through as before, and what is beside it comes along.
+    page.keyboard.press("j")
+    beside.get_by_role("heading", name="Question 117").wait_for()
+    page.keyboard.press("g")
+    desk.expect_labels(1, "yes")
+    assert good(store, "t117") is True
+    page.keyboard.press("Escape")
+    assert not beside.is_visible()
+    assert page.url == desk.url + "/traces"
+    page.keyboard.press("Space")
+    beside.get_by_role("heading", name="Question 117").wait_for()
+    page.keyboard.press("Space")
+    assert not beside.is_visible()
+    # On a button the key presses the button.
+    page.locator("#rows form.label button.bad").nth(5).focus()
+    page.keyboard.press("Space")
+    desk.expect_labels(1, "no")
+    assert not beside.is_visible()
+
+
+def test_single_keys_can_be_turned_off_and_stay_off(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/traces")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("Single keys do this").uncheck()
+    page.get_by_role("button", name="Close").click()
+    for _ in range(2):
+        page.locator("#rows a.open").first.focus()
+        for key in ("j", "g", "b", "u", "/", "?", "[", "Space"):
+            page.keyboard.press(key)
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.activeElement.textContent") == "Question 119"
+        assert store.labels() == []
+        assert not page.locator("#help").is_visible()
+        assert not page.locator("#peek").is_visible()
+        page.reload()
+    page.keyboard.press("Control+k")
+    assert page.locator("#go").is_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("Single keys do this").check()
+    page.get_by_role("button", name="Close").click()
+    page.locator("#rows a.open").first.focus()
+    page.keyboard.press("g")
+    desk.expect_labels(1, "yes")
+
+
+def test_columns_are_chosen_and_stay_chosen(desk: Desk) -> None:
+    page = desk.go("/traces")
+    wide = page.locator("#rows a.open").first.bounding_box()
+    page.get_by_text("Columns", exact=True).click()
+    for name in ("Cost", "Tokens", "Started"):
+        page.get_by_role("checkbox", name=name).uncheck()
+    for _ in range(2):
+        heads = [head.inner_text() for head in page.locator(".heads span").all() if head.is_visible()]
+        assert heads == ["Input", "Latency", "Calls", "Score", "Label"]
+        first = page.locator("#rows .row").first
+        assert not any(first.locator(part).is_visible() for part in ("time", ".cost", ".tokens"))
+        now = page.locator("#rows a.open").first.bounding_box()
+        assert wide is not None
+        assert now is not None
+        assert now["width"] > wide["width"] + 200
+        page.reload()
+
+
 def test_filters_narrow_the_list_and_stay_in_the_address(desk: Desk, store: TraceStore) -> None:
     store.add([booking("other", asked="Another desk", agent="hotel", at=NOON + timedelta(days=1))])
     page = desk.go("/traces")

@@ -22,6 +22,7 @@ from journeyman.stats import share_interval
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces.base import StatisticsGroup, TraceStore
+from journeyman.stores.urls import mark_demo
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
@@ -206,7 +207,7 @@ def test_what_traces_taught_is_told_from_evidence_to_rollout(rollout: Rollout, p
     text = words_of(page)
     assert "desk / oslo" in text
     assert "✓ checked right on the calls that can be checked" in text
-    assert "110 traces read 40 learned from 37 with evidence 2 groups of evidence 1 put into words 1 rules" in text
+    assert "110 traces read 40 learned from 37 with evidence 2 groups of evidence 1 put into words 1 rule " in text
     assert "order · city rejected 18 20 1 rule refused: Pay nothing" in text
     assert "left out: 2 people have met it, and 3 are needed" in text
     assert f'href="/releases/{rollout.id}"' in page
@@ -351,3 +352,16 @@ def test_weeks_are_compared_by_intervals_that_hold_both(before: tuple[int, float
         assert found.gain is not None
         assert found.high is not None
         assert found.low <= found.gain <= found.high
+
+
+@pytest.mark.parametrize("beside", ["store", "project", ""])
+def test_pages_over_what_a_demo_wrote_say_so_and_no_others_do(
+    beside: str, store: TraceStore, guard: Guard, tmp_path: Path
+) -> None:
+    kept, folder = tmp_path / "kept", tmp_path / "project"
+    if beside:
+        mark_demo({"store": kept, "project": folder}[beside])
+    pages = visitor(store, guard, project=ProjectStores(kept / "journeyman.db", folder=folder))
+    for path, status in (("/", 200), ("/traces", 200), ("/releases", 200), ("/nowhere", 404)):
+        text = pages.read(path, status)
+        assert (">DEMO</strong>" in text) == ("<title>DEMO · " in text) == bool(beside), path

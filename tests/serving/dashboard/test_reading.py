@@ -1,9 +1,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
+from journeyman.serving.dashboard.charts import Chart, ChartPoint, Series
 from journeyman.serving.dashboard.figures import of_step, over_time
 from journeyman.serving.dashboard.trace_page import read, worth
 from journeyman.stores.traces.base import Given, Query, StatisticsGroup
@@ -115,3 +117,14 @@ def test_traces_of_one_morning_are_drawn_in_smaller_steps() -> None:
 
 def test_no_days_make_no_charts() -> None:
     assert over_time([], {}, Query()) == []
+
+
+def test_of_very_many_points_all_stand_in_the_table_and_the_last_is_drawn() -> None:
+    points = tuple(ChartPoint(x=float(n), y=n / 600, low=n / 700, high=n / 500, says=f"after {n}") for n in range(600))
+    chart = Chart(title="Gain", says="it grows", series=(Series(name="gain", points=points),))
+    for drawing in chart.drawings:
+        assert len(drawing.spots) < 200
+        assert drawing.spots[-1].says == "after 599"
+        # The line itself goes through every point.
+        assert drawing.lines[0][1].count("L") == 599
+        assert all(round(later.x - one.x, 2) >= 4 for one, later in pairwise(drawing.spots[:-1]))

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from journeyman.serving.dashboard.figures import KEPT, LONGEST, SharedCache
+from journeyman.serving.dashboard.figures import KEPT, LONGEST, SharedCache, VersionedCache
 
 
 class Hands:
@@ -73,3 +73,15 @@ def test_what_cannot_be_counted_is_tried_again() -> None:
     with pytest.raises(OSError, match="no store"):
         figures.get("a", fail)
     assert figures.get("a", lambda: 1).value == 1
+
+
+def test_what_has_a_version_is_counted_again_when_it_has_another_and_only_then() -> None:
+    figures, counted = VersionedCache[int](), list[int]()
+
+    def count() -> int:
+        counted.append(len(counted))
+        return counted[-1]
+
+    versions = [(1, "x"), (1, "x"), (2, "x"), (2, "y"), (2, "y")]
+    assert [figures.get("a", version, count) for version in versions] == [0, 0, 1, 2, 2]
+    assert figures.get("b", (2, "y"), count) == 3

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.core.format import counted, noun
 from journeyman.serving.dashboard import layout as words
 from journeyman.serving.dashboard.layout import visible
 
@@ -68,3 +69,13 @@ def test_json_is_set_out_in_lines_and_other_text_is_left() -> None:
     assert words.pretty('{"a": [1]}') == '{\n  "a": [\n    1\n  ]\n}'
     assert words.pretty("{not json") == "{not json"
     assert words.pretty("[" * 100_000) == "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "said"),
+    [(0, ("rule",), "0 rules"), (1, ("rule",), "1 rule"), (2, ("rule",), "2 rules"), (1200, ("bullet",), "1,200 bullets"),
+     (1, ("person", "people"), "1 person"), (3, ("person", "people"), "3 people")],
+)  # fmt: skip
+def test_one_of_something_is_not_said_in_the_plural(number: int, words: tuple[str, ...], said: str) -> None:
+    assert counted(number, *words) == said
+    assert f"{number:,} {noun(number, *words)}" == said

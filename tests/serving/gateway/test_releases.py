@@ -280,6 +280,6 @@ def test_what_the_command_says_of_it(tmp_path: Path, up: Upstream) -> None:
     with served(tmp_path, "--upstream", up.url, "--no-pages", "--no-record", "--playbook", "p.json") as (_, process):
         assert stopped(process) == 0
     told = (tmp_path / "stderr").read_text()
-    assert "puts in p.json: 2 bullets of oslo, 1 bullets of rome (candidate " in told
+    assert "puts in p.json: 2 bullets of oslo, 1 bullet of rome (candidate " in told
     assert "chats must name their domain for it: X-Journeyman-Domain" in told
     assert "raise it, or set context.select to retrieved" in told

@@ -143,6 +143,8 @@ def test_no_change_is_overlooked(kind: str, tmp_path: Path, monkeypatch: pytest.
                 patched.setattr(statistics, "make", lambda database: None)
                 assert store.statistics() == after, name
             assert after != before, name
+            # Nothing is filtered: the digests that are known tell how many there are.
+            assert store.count(Query(), most=1_000_000) == after.all.traces, name
 
 
 def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +161,37 @@ def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Pat
         monkeypatch.setattr(statistics, "_looked_up_digests", noted)
         assert store.statistics() == counted
         assert looked_up == [1]
+
+
+def test_a_block_has_its_digest_as_soon_as_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("sqlite", tmp_path) as store:
+        for first in range(0, 3 * ADDED, 400):
+            store.add(small(number) for number in range(first, min(first + 400, 3 * ADDED)))
+        monkeypatch.setattr(statistics, "_make", lambda database, block: pytest.fail(f"block {block} had no digest"))
+        assert store.statistics().all.traces == 3 * ADDED
+
+
+def test_a_digest_is_read_once_until_one_of_its_traces_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("sqlite", tmp_path) as store, opened("sqlite", tmp_path) as another:
+        store.add(small(number) for number in range(2 * ADDED))
+        read: list[bytes] = []
+        plain = statistics._unpacked
+
+        def noted(body: bytes) -> statistics.Columns:
+            read.append(body)
+            return plain(body)
+
+        monkeypatch.setattr(statistics, "_unpacked", noted)
+        counted = store.statistics()
+        full = len(read)
+        assert full > 1
+        assert store.statistics() == counted
+        assert store.statistics(Query(label=True)).all.traces == counted.all.good
+        assert len(read) == full
+        # Another process may write; what one process knows is no other's.
+        another.label(small(3).id, True, who="ana", at=NOON)
+        assert store.statistics().all.good == counted.all.good + 1
+        assert len(read) == full + 1
 
 
 @pytest.mark.parametrize("reach", [40, 1 << 40])

@@ -6,12 +6,13 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -22,6 +23,8 @@ from starlette.routing import BaseRoute, Route
 
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
+from journeyman.io.atomic import write_json
+from journeyman.io.files import locked, read_object
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
@@ -75,11 +78,65 @@ COUNTED = 1_000
 """Where counting stops: past it the page says "1,000+"."""
 
 
+MOST_VIEWS = 50
+_LONGEST_NAME = 60
+
+
+class SavedViews:
+    """Filters that somebody gave a name: in a file of the project, so for all who look at its pages."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def all(self) -> Mapping[str, Mapping[str, str]]:
+        """The filters of each, as they are typed, by name.
+
+        Raises:
+            InputError: The file is there and cannot be read.
+        """
+        if not self._file.exists():
+            return {}
+        found = read_object(self._file)
+        if not all(map(_is_typed, found.values())):
+            raise InputError(f"{self._file}: not the filters of views by name; mend it, or delete it")
+        return dict(sorted(found.items()))
+
+    def save(self, name: str, typed: Mapping[str, str]) -> None:
+        """Keep filters under a name, in the place of those that had it."""
+        said = " ".join(name.split())
+        if not 0 < len(said) <= _LONGEST_NAME:
+            raise InputError(f"name: a view has a name of 1 to {_LONGEST_NAME} characters")
+        if not typed:
+            raise InputError("a view is kept of filters: set one first")
+        query_of(typed, datetime.now(UTC))
+        with self._alone():
+            views = {**self.all(), said: dict(typed)}
+            if len(views) > MOST_VIEWS:
+                raise InputError(f"there are {MOST_VIEWS} views already: delete one first")
+            write_json(self._file, views)
+
+    def delete(self, name: str) -> None:
+        """Forget a view; nothing happens where there is none."""
+        with self._alone():
+            write_json(self._file, {each: typed for each, typed in self.all().items() if each != name})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self._file):
+            yield
+
+
+def _is_typed(filters: object) -> bool:
+    is_text = isinstance(filters, dict) and all(isinstance(each, str) for each in filters.values())
+    return is_text and filters == filters_of(cast(dict[str, str], filters))
+
+
 class ListPages:
     """The handlers of these pages."""
 
-    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
-        self.store = store
+    def __init__(self, store: TraceStore, frame: PageRenderer, who: str, views: SavedViews | None = None) -> None:
+        self.store, self._views = store, views
         self._frame = frame
         self._who = who
         self._statistics = SharedCache[Statistics]()
@@ -109,8 +166,30 @@ class ListPages:
             most=COUNTED,
             fields=FIELDS,
             quick=QUICK,
+            **self._kept_views(),
             **values,
         )
+
+    def _kept_views(self) -> Mapping[str, object]:
+        """The views, or why they cannot be shown: the list can be."""
+        try:
+            return {"views": None if self._views is None else self._views.all(), "no_views": ""}
+        except InputError as error:
+            return {"views": None, "no_views": str(error)}
+
+    def view(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Give the filters of the list a name, or forget one; back to the list."""
+        if self._views is None:
+            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such page.")
+        typed = filters_of(decoded(fields.get("filters", "").removeprefix("?")))
+        match fields.get("what"):
+            case "save":
+                self._views.save(fields.get("name", ""), typed)
+            case "delete":
+                self._views.delete(fields.get("name", ""))
+            case _:
+                raise InputError("what: one of save, delete")
+        return RedirectResponse("/traces" + encoded(typed), status_code=HTTPStatus.SEE_OTHER)
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The traces of the list, oldest first, a line of JSON each."""
@@ -177,7 +256,7 @@ class ListPages:
         # NumPy is for who asks for figures.
         from journeyman.stores.traces.agreement import agreed
 
-        return agreed(self.store.labels(), self.store.ratings_by_people())
+        return agreed(self.store.labels(by_several=True), self.store.ratings_by_people())
 
     def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
@@ -242,8 +321,11 @@ def routes(
         labels: What may be said beside good and bad.
     """
     door = guard or Guard()
-    frame = PageRenderer(door, who, project=project is not None, counts=partial(_rail_counts, SharedCache(), store, project))
-    lists, one = ListPages(store, frame, who), TracePage(store, frame, who, labels)
+    counts = partial(_rail_counts, SharedCache(), store, project)
+    demo = project is not None and project.is_demo
+    frame = PageRenderer(door, who, project=project is not None, demo=demo, counts=counts)
+    lists = ListPages(store, frame, who, None if project is None else SavedViews(project.views_file))
+    one = TracePage(store, frame, who, labels)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
@@ -252,6 +334,7 @@ def routes(
         *(_project_pages(project, frame, who, page, lists) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
+        page("/views", lists.view, "POST"),
         page("/traces.jsonl", lists.export),
         page("/traces/{name:path}", one.trace),
         page("/labels", one.label, "POST"),

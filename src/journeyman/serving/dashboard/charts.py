@@ -7,7 +7,12 @@ a wide screen and for a narrow one, and the style sheet shows one of them.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
+
+from markupsafe import Markup, escape
+
+from journeyman.serving.dashboard.layout import visible
 
 WIDE, NARROW = 640, 340
 """Widths in which each chart is drawn."""
@@ -16,6 +21,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 74, 12, 24
 """Room for the labels of the axes, and for those at the end of a line."""
 _TICKS = 5
 """At most, on the y-axis."""
+_APART = 4
+"""Points of a line that are nearer to each other cannot be pointed at one by one: the table below the chart has them all."""
 _LETTER = 6.2
 """Of a tick's label, in width."""
 
@@ -57,7 +64,7 @@ class ChartRule:
     style: str = "limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chart:
     """What is to be drawn."""
 
@@ -83,7 +90,7 @@ class Chart:
     def points(self) -> list[ChartPoint]:
         return [point for series in self.series for point in series.points]
 
-    @property
+    @cached_property
     def drawings(self) -> tuple["Drawing", ...]:
         """Once for each width; none where nothing is known."""
         known = any(point.y is not None for point in self.points)
@@ -115,6 +122,33 @@ class Spot:
     part: float = 0.0
     """Height of the bar that is marked."""
     whisker: tuple[float, float] | None = None
+
+    def svg(self, bottom: float, *, narrow: bool = False) -> Markup:
+        """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time.
+
+        Args:
+            narrow: On a telephone none is wide enough for a finger: it leads nowhere, and the table below the chart does.
+        """
+        if narrow:
+            return Markup("".join(self._shapes(bottom)))  # noqa: S704 - numbers, and names of styles
+        hit = f'<rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
+        drawn = f"<g><title>{_text(self.says)}</title>{hit}{''.join(self._shapes(bottom))}</g>"
+        return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{drawn}</a>' if self.link else drawn)  # noqa: S704 - escaped
+
+    def _shapes(self, bottom: float) -> Iterator[str]:
+        if self.box:
+            at = f'x="{self.box[0]}" width="{self.box[1]}"'
+            for style, height in ((self.style, self.box[2]), *((("part", self.part),) if self.part else ())):
+                yield f'<rect class="bar {style}" {at} y="{round(bottom - height, 2)}" height="{height}"/>'
+        elif self.style != "gap":
+            if self.whisker:
+                ends = f'y1="{self.whisker[0]}" y2="{self.whisker[1]}"'
+                yield f'<line class="whisker {self.style}" x1="{self.x}" x2="{self.x}" {ends}/>'
+            yield f'<circle class="dot {self.style}" cx="{self.x}" cy="{self.y}" r="2.5"/>'
+
+
+def _text(text: str) -> Markup:
+    return escape(visible(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,10 +271,14 @@ def _bands(series: Series, x: _Scale, y: _Scale) -> Iterator[str]:
 
 def _spots(chart: Chart, series: Series, x: _Scale, y: _Scale, step: float) -> Iterator[Spot]:
     base, wide = y(max(y.low, 0.0)), round(min(step * 0.8, 48), 2)
-    for point in series.points:
-        if point.y is None and not point.says:
-            continue
+    apart, free = 0 if chart.kind == "bars" else _APART, -math.inf
+    step = max(step, apart)
+    for number, point in enumerate(series.points, start=1):
         at, height = x(point.x), y(point.y) if point.y is not None else base
+        # The last is what it has come to.
+        if (point.y is None and not point.says) or (at < free and number < len(series.points)):
+            continue
+        free = at + apart
         is_bar = chart.kind == "bars" and point.y is not None
         tall = max(1.5, base - height) if is_bar and point.y else 0.0
         ends = (point.low, point.high)

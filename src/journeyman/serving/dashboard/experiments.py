@@ -1,6 +1,7 @@
 """Pages of what was run, learned and proven: runs, their comparison, evaluations, and playbooks."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,18 +18,20 @@ from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, JourneymanError, PlaybookError
 from journeyman.core.evaluation import Pair
-from journeyman.core.format import value_text
+from journeyman.core.format import noun, value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
 from journeyman.experiments.pipeline import stages
 from journeyman.experiments.settings import FOLDER, AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
+from journeyman.serving.dashboard.figures import VersionedCache
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
-from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, verdict_of
+from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, gate_word, verdict_of
+from journeyman.stores.urls import is_demo
 
 if TYPE_CHECKING:
-    from journeyman.core.rollout import Rollout
+    from journeyman.core.rollout import LiveReleases, Rollout
     from journeyman.serving.ingest.base import Health
     from journeyman.stores.alerts import AlertStore
     from journeyman.stores.documents import DocumentStore
@@ -39,6 +42,8 @@ MOST_ROWS = 200
 """Of a list of runs, evaluations or playbooks."""
 TASKS = 50
 """Tasks that the page of an evaluation shows side by side."""
+MOST_KEPT = 1000
+"""Evaluations that are kept in memory: each has its pairs with it."""
 _Found = TypeVar("_Found")
 
 
@@ -61,8 +66,11 @@ class ProjectStores:
             health: How the way into the store is, where this process records.
         """
         self._url, self._folder = url, folder
+        self.is_demo = is_demo(url, folder)
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
+        self._evaluations = VersionedCache[Sequence[EvaluationRecord]]()
+        self._live, self._rollouts = VersionedCache["LiveReleases"](), VersionedCache["Sequence[Rollout]"]()
 
     def admits(self, fields: Mapping[str, str]) -> bool:
         """Whether a form carries one of the tokens."""
@@ -94,6 +102,11 @@ class ProjectStores:
         return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
 
     @property
+    def views_file(self) -> Path:
+        """Where lists of traces are kept that somebody gave a name."""
+        return self._folder / FOLDER / "views.json"
+
+    @property
     def pipelines(self) -> Path:
         """Where runs of pipelines are kept."""
         return self._folder / FOLDER / stages.FOLDER
@@ -122,6 +135,26 @@ class ProjectStores:
 
         return open_documents(self._url)
 
+    def live(self) -> "LiveReleases":
+        """What is in production and under way now; read again when something has happened to it."""
+        return self._live.get("", self.rollouts.version(), self.rollouts.live)
+
+    def all_rollouts(self) -> "Sequence[Rollout]":
+        """Oldest first, those that are over too; read again when something has happened to one."""
+        return self._rollouts.get("", self.rollouts.version(), self.rollouts.rollouts)
+
+    def evaluations_version(self) -> tuple[int, tuple[object, ...]]:
+        """Another one whenever an evaluation came or went: what came is the newest, and what went makes them fewer."""
+        newest = self.registry.evaluations(limit=1)
+        return self.registry.count("evaluations"), tuple((each.id, each.at) for each in newest)
+
+    def evaluations(self) -> Sequence[EvaluationRecord]:
+        """All of them, the newest first; read again when one came or went, and each time where they are many."""
+        version = self.evaluations_version()
+        if version[0] > MOST_KEPT:
+            return self.registry.evaluations()
+        return self._evaluations.get("", version, self.registry.evaluations)
+
     def counts(self) -> Mapping[str, int]:
         """How many there are behind each address."""
         registry = self.registry
@@ -130,7 +163,7 @@ class ProjectStores:
             "/runs": registry.count("runs"),
             "/evaluations": registry.count("evaluations"),
             "/playbooks": registry.count("candidates", kind=Kind.PLAYBOOK),
-            "/releases": len(self.rollouts.live().production),
+            "/releases": len(self.live().production),
             "/alerts": len(self.alerts.firing()),
         }
 
@@ -166,12 +199,14 @@ class RunRow:
 
 
 _FUNNEL = (
-    ("documents", "documents read"), ("telling", "tell of a mistake"),
-    ("traces", "traces read"), ("learned_from", "learned from"), ("with_evidence", "with evidence"),
-    ("groups", "groups of evidence"),
-    ("groups_worded", "put into words"), ("rules", "rules"), ("shown", "shown to the agent"), ("held", "held for a person"),
+    ("documents", "document read", "documents read"), ("telling", "tells of a mistake", "tell of a mistake"),
+    ("traces", "trace read", "traces read"), ("learned_from", "learned from", "learned from"),
+    ("with_evidence", "with evidence", "with evidence"), ("groups", "group of evidence", "groups of evidence"),
+    ("groups_worded", "put into words", "put into words"), ("rules", "rule", "rules"),
+    ("shown", "shown to the agent", "shown to the agent"), ("held", "held for a person", "held for a person"),
 )  # fmt: skip
-"""What a run that learned from traces or documents says of how much became how little, and what the page calls it."""
+"""What a run that learned from traces or documents says of how much became how little, and what the page calls one
+and several of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +253,7 @@ class ExperimentPages:
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
         latest: dict[str, EvaluationRecord] = {}
-        for each in self._stores.registry.evaluations():
+        for each in self._stores.evaluations():
             latest.setdefault(each.run_id, each)
         compared = {each.evaluation.run_id: each for each in compared_rows([latest[r.id] for r in runs if r.id in latest])}
         return [RunRow(run=each, compared=compared.get(each.id)) for each in runs]
@@ -261,7 +296,7 @@ class ExperimentPages:
     def learn(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What became of each slot's traces, and of documents: how much became how little, and why."""
         found: dict[tuple[str, str], LearnedRow] = {}
-        rollouts = self._stores.rollouts.rollouts()
+        rollouts = self._stores.all_rollouts()
         for run in self._stores.registry.runs(kind="train playbook"):
             told = run.result or {}
             if "groups_worded" in told:
@@ -279,7 +314,7 @@ class ExperimentPages:
         return LearnedRow(
             run=run,
             told=told,
-            funnel=tuple((said, told[key]) for key, said in _FUNNEL if isinstance(told.get(key), int)),
+            funnel=tuple((noun(told[key], *said), told[key]) for key, *said in _FUNNEL if isinstance(told.get(key), int)),
             evidence=tuple(told.get("evidence") or ()),
             rollout=brought[-1] if brought else None,
             held=tuple(each for each in _by_id(path).values() if each.held and not each.retired) if path else (),
@@ -374,7 +409,10 @@ class ExperimentPages:
         registry = self._stores.registry
         found = registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS)
         stages = {release.candidate_id: release.stage.value for release in registry.releases()}
-        rows = [(each, _bullets(each), stages.get(each.id, ""), registry.gate_word(each.id)) for each in found]
+        of_candidate = defaultdict[str, list[EvaluationRecord]](list)
+        for one in reversed(self._stores.evaluations()):
+            of_candidate[one.candidate_id].append(one)
+        rows = [(each, _bullets(each), stages.get(each.id, ""), gate_word(of_candidate[each.id])) for each in found]
         count = registry.count("candidates", kind=Kind.PLAYBOOK)
         return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=count)
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +59,20 @@ class SharedCache(Generic[Value]):
             return counted
 
 
+class VersionedCache(Generic[Value]):
+    """Values by key, each counted again only when another version is there of what it is made of: what is shown holds now."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[object, Value]] = {}
+
+    def get(self, key: object, version: object, count: Callable[[], Value]) -> Value:
+        """The value of a key. `version` was read before: what changes meanwhile has another one the next time."""
+        known = self._known.get(key)
+        if known is None or known[0] != version:
+            self._known[key] = known = (version, count())
+        return known[1]
+
+
 # Statistics over time.
 
 DAYS = 60
@@ -77,8 +91,16 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
     of = f"every {every.seconds} seconds" if every < _MINUTE else f"every {every // _MINUTE} minutes"
     of = f"by {_CALLED[every]}" if every in _CALLED else of
 
+    meant = [
+        (_named(begin, every), "/traces" + encoded({**typed, **of_step(group.name, query, every)}) if group else "")
+        for begin, group in steps
+    ]
+
     def points(value: _Of, write: Callable[[float | None], str], **more: _Of) -> tuple[ChartPoint, ...]:
-        return tuple(_point(begin, group, value, write, more, (typed, query, every)) for begin, group in steps)
+        return tuple(
+            _point(float((begin - _ORIGIN) // every), group, value, write, more, called)
+            for (begin, group), called in zip(steps, meant, strict=True)
+        )
 
     def chart(title: str, label: Callable[[float], str], *series: Series, **more: Any) -> Chart:
         says = f"{title}, {_named(steps[0][0], every)} to {_named(steps[-1][0], every)}"
@@ -114,6 +136,7 @@ def _named(begin: datetime, every: timedelta) -> str:
     return f"{begin:%Y-%m-%d}" if every == DAY else f"{begin:%Y-%m-%d} {_clock(begin, every)}"
 
 
+@lru_cache(maxsize=1024)
 def _step_label(number: float, *, every: timedelta) -> str:
     begin = _ORIGIN + int(number) * every
     return f"{begin:%b %-d}" if every == DAY else _clock(begin, every)
@@ -134,15 +157,14 @@ def _steps(groups: Sequence[StatisticsGroup], every: timedelta) -> list[tuple[da
 
 
 def _point(
-    begin: datetime,
+    x: float,
     group: StatisticsGroup | None,
     value: _Of,
     write: Callable[[float | None], str],
     more: Mapping[str, _Of],
-    meant: tuple[Mapping[str, str], Query, timedelta],
+    meant: tuple[str, str],
 ) -> ChartPoint:
-    typed, query, every = meant
-    x, named = float((begin - _ORIGIN) // every), _named(begin, every)
+    named, link = meant
     if group is None:
         return ChartPoint(x=x, y=None, says=f"{named}: no traces")
     y, beside = value(group), {name: of(group) for name, of in more.items()}
@@ -151,7 +173,6 @@ def _point(
         says += f" ({write(beside['low'])} … {write(beside['high'])}) of {group.rewarded} scored"
     if beside.get("part"):
         says += f", {write(beside['part'])} with errors"
-    link = "/traces" + encoded({**typed, **of_step(group.name, query, every)})
     return ChartPoint(x=x, y=y, says=says, link=link, count=group.traces, **beside)
 
 

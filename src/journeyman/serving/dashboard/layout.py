@@ -17,14 +17,16 @@ from http import HTTPStatus
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, quote_plus
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from journeyman.core import plan as plan_json
 from journeyman.core.errors import InputError, PlanError
+from journeyman.core.format import counted, noun
 from journeyman.core.format import money as money
 from journeyman.core.format import seconds as seconds
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
@@ -62,7 +64,25 @@ def id_of(name: str) -> str:
 
 def encoded(fields: Mapping[str, str]) -> str:
     """`?a=1&b=2`, or nothing."""
-    return "?" + urlencode(fields, errors="surrogatepass") if fields else ""
+    return "?" + "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in fields.items()) if fields else ""
+
+
+def to_traces(fields: Mapping[str, str] | None, said: str, count: int, **more: str) -> str:
+    """A number of traces, and the way to exactly these; only what is said where there are none, or no filter leaves them.
+
+    Not a macro of a template, as a page has hundreds.
+    """
+    if fields is None or not count:
+        return said
+    return Markup(f'<a href="/traces{escape(encoded({**fields, **more}))}" data-n="{count}">{escape(visible(said))}</a>')  # noqa: S704
+
+
+_UNQUOTED = re.compile(r"[\w.~-]*", re.ASCII)
+
+
+def _quoted(text: str) -> str:
+    # A page has a thousand, mostly days and plain names.
+    return text if _UNQUOTED.fullmatch(text) else quote_plus(text, errors="surrogatepass")
 
 
 def decoded(text: bytes | str) -> dict[str, str]:
@@ -105,7 +125,7 @@ _PRETTY_UP_TO = 200_000
 def visible(value: Any) -> Any:
     """A text in which nothing hides: control characters, marks that turn the direction of writing and halves of surrogate
     pairs are written as `[U+202E]`. Anything else passes as it is."""
-    if type(value) is not str:
+    if type(value) is not str or (value.isascii() and value.isprintable()):
         return value
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", value.replace("\r\n", "\n"))
 
@@ -395,10 +415,17 @@ class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
     def __init__(
-        self, guard: Guard, who: str, *, project: bool = False, counts: Callable[[], Mapping[str, int]] = dict
+        self,
+        guard: Guard,
+        who: str,
+        *,
+        project: bool = False,
+        demo: bool = False,
+        counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """
         Args:
+            demo: Whether what is shown was made up by a demo, which each page then says.
             counts: How many things there are behind each address of the rail, where that is known.
         """
         self.guard = guard
@@ -413,7 +440,10 @@ class PageRenderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
-        self._templates.globals.update(encoded=encoded, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages)
+        self._templates.globals.update(
+            encoded=encoded, to_traces=to_traces, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages
+        )
+        self._templates.globals["demo"] = demo
         self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
 
@@ -480,7 +510,7 @@ async def static(request: Request) -> Response:
 
 
 _FILTERS = (
-    count, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
+    count, counted, noun, short, money, seconds, share, reward, when, pretty, one_line, pairs, is_length,
     name, mark, without, plus,
 )  # fmt: skip
 """What a template can say behind `|`."""
@@ -556,13 +586,13 @@ def graph(trace: Trace) -> Graph | None:
         (_path(way, spots), states[before] == SubtaskState.DONE and states[after] != SubtaskState.SKIPPED)
         for (before, after), way in ways.items()
     )
-    counted = [f"{list(states.values()).count(state)} {state}" for state in dict.fromkeys(states.values())]
+    states_said = [f"{list(states.values()).count(state)} {state}" for state in dict.fromkeys(states.values())]
     return Graph(
         width=len(levels) * (WIDTH + _GAP_X) - _GAP_X + 2,
         height=max(y for _, y in spots.values()) + HEIGHT / 2 + 1,
         boxes=boxes,
         edges=edges,
-        says=f"{_several(len(boxes), 'subtask')} on {_several(len(levels), 'level')}: {', '.join(counted)}",
+        says=f"{counted(len(boxes), 'subtask')} on {counted(len(levels), 'level')}: {', '.join(states_said)}",
     )
 
 
@@ -708,10 +738,6 @@ def _lines(text: str) -> tuple[str, ...]:
 def _who(subtask: Subtask, step: Step | None) -> str:
     did = step.agent if isinstance(step, AgentCall) else step.model if isinstance(step, ModelCall) else ""
     return one_line(did or subtask.worker or subtask.tool or "nobody yet", 40)
-
-
-def _several(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _sentence(parts: Iterable[str | None]) -> str:

@@ -12,15 +12,15 @@ from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence
 from journeyman.core.candidate import Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError
-from journeyman.core.format import counted, money, seconds
+from journeyman.core.format import counted, money, noun, seconds
 from journeyman.experiments.settings import AlertSettings, duration
 from journeyman.serving.alerts.channels import NoChannel, channels
 from journeyman.serving.alerts.rules import WINDOW, rules
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series
 from journeyman.serving.dashboard.experiments import ProjectStores
-from journeyman.serving.dashboard.figures import SharedCache, over_time
+from journeyman.serving.dashboard.figures import VersionedCache, over_time
 from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share, short
-from journeyman.serving.dashboard.releases import verdict_of
+from journeyman.serving.dashboard.releases import latest_look, verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.alerts import MACHINE, ResourceSample, firing_of, pending_of
 from journeyman.stores.registry import verdict_of as gate_verdict
@@ -72,7 +72,7 @@ class OverviewPage:
     ) -> None:
         """`count` gives the statistics of a query, from a moment ago where counting is dear."""
         self._stores, self._traces, self._frame, self._count = stores, traces, frame, count
-        self._known = SharedCache[tuple[int, int, int]]()
+        self._passed = VersionedCache[int]()
 
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
         # By the hour, so that what was counted is kept for a while.
@@ -105,39 +105,39 @@ class OverviewPage:
 
     def _stations(self, week: StatisticsGroup, typed: Mapping[str, str]) -> list[tuple[str, int, str]]:
         """The loop, with how much is at each of its stations."""
-        playbooks, evaluations, passed = self._known.get("stations", self._counted).value
+        playbooks, evaluations, passed = self._counted()
         return [
-            ("Traces this week", week.traces, "/traces" + encoded(dict(typed))),
+            (noun(week.traces, "Trace this week", "Traces this week"), week.traces, "/traces" + encoded(dict(typed))),
             ("Scored", week.rewarded, "/traces" + encoded({**typed, "scored": "yes"})),
-            ("Playbooks learned", playbooks, "/playbooks"),
-            ("Evaluations", evaluations, "/evaluations"),
+            (noun(playbooks, "Playbook learned", "Playbooks learned"), playbooks, "/playbooks"),
+            (noun(evaluations, "Evaluation"), evaluations, "/evaluations"),
             ("Passed or checked", passed, "/evaluations?gate=passed"),
-            ("In production", len(self._stores.rollouts.live().production), "/releases"),
+            ("In production", len(self._stores.live().production), "/releases"),
         ]
 
     def _counted(self) -> tuple[int, int, int]:
         """Playbooks, evaluations, and those of them after which a rollout may begin."""
         registry = self._stores.registry
-        found = registry.evaluations()
-        passed = sum(gate_verdict(each).may_start for each in found)
-        return registry.count("candidates", kind=Kind.PLAYBOOK), len(found), passed
+        version, found = self._stores.evaluations_version(), self._stores.evaluations
+        passed = self._passed.get("", version, lambda: sum(gate_verdict(each).may_start for each in found()))
+        return registry.count("candidates", kind=Kind.PLAYBOOK), registry.count("evaluations"), passed
 
     def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
         """What the sessions of each open rollout say."""
         kept = self._stores.rollouts
         return [
-            (str(each.slot), verdict_of(each, kept.evidence(each.id)), f"/releases/{name(each.id)}")
-            for each in kept.live().rollouts
+            (str(each.slot), verdict_of(each, latest_look(kept, each)), f"/releases/{name(each.id)}")
+            for each in self._stores.live().rollouts
         ]
 
     def _needs(self) -> list[Need]:
         found = [Need(said=each.says, link="/alerts") for each in self._stores.alerts.firing() if not each.acknowledged_by]
-        for rollout in self._stores.rollouts.live().rollouts:
+        for rollout in self._stores.live().rollouts:
             if rollout.is_held:
                 said = f"{rollout.slot} is held: {one_line(rollout.events[-1].cause.reason, 120)}"
                 found.append(Need(said=said, link=f"/releases/{name(rollout.id)}"))
         released = {release.candidate_id for release in self._stores.registry.releases()}
-        for each in self._stores.registry.evaluations(limit=20):
+        for each in self._stores.evaluations()[:20]:
             if each.passed and each.candidate_id not in released:
                 found.append(
                     Need(said=f"{each.candidate_id} passed its gate, and is not released", link=f"/evaluations/{name(each.id)}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -19,6 +19,9 @@ from journeyman.serving.shadow import shadow_told
 from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.registry import find_rollout
 from journeyman.stores.traces.base import TraceStore
+
+if TYPE_CHECKING:
+    from journeyman.stores.rollouts import RolloutStore
 
 MOST_LOOKS = 600
 """Points of the band."""
@@ -91,16 +94,16 @@ class ReleasePages:
     def releases(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What is in production, since when, and why; and every rollout."""
         kept = self._stores.rollouts
-        live = kept.live()
+        live = self._stores.live()
         history = {str(slot): kept.slot_history(slot) for slot in live.production}
-        rollouts = list(reversed(kept.rollouts()))[:MOST_ROWS]
+        rollouts = list(reversed(self._stores.all_rollouts()))[:MOST_ROWS]
         return self._frame.page(
             "releases.html",
             title="Releases",
             anew="/releases",
             slots=slot_rows(live),
             history=history,
-            rollouts=[(each, verdict_of(each, kept.evidence(each.id))) for each in rollouts],
+            rollouts=[(each, verdict_of(each, latest_look(kept, each))) for each in rollouts],
             count=len(live.production),
         )
 
@@ -168,7 +171,7 @@ class ReleasePages:
 
     def _found(self, text: str) -> Rollout:
         try:
-            return find_rollout(self._stores.rollouts.rollouts(), id_of(text))
+            return find_rollout(self._stores.all_rollouts(), id_of(text))
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
 
@@ -222,6 +225,11 @@ def metric_rows(rollout: Rollout, last: EvidenceRecord | None) -> list[MetricRow
         )
         for (metric, each), whisker in zip(found, drawn, strict=True)
     ]
+
+
+def latest_look(kept: "RolloutStore", rollout: Rollout) -> EvidenceRecord | None:
+    """What its test last came to, without the state to go on from, which is large."""
+    return next(iter(kept.evidence_history(rollout.id, limit=1)), None)
 
 
 def verdict_of(rollout: Rollout, last: EvidenceRecord | None) -> ComparisonVerdict:

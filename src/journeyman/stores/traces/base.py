@@ -294,8 +294,8 @@ class TraceStore(Protocol):
     def neighbours(self, trace_id: str, query: Query) -> tuple[str | None, str | None]:
         """The ids of the next newer and the next older trace of the same list."""
 
-    def labels(self, trace_id: str | None = None) -> Sequence[Label]:
-        """Every word ever given, oldest first."""
+    def labels(self, trace_id: str | None = None, *, by_several: bool = False) -> Sequence[Label]:
+        """Every word ever given, oldest first; `by_several` leaves those of traces that two or more gave one."""
 
     def rewards(self, trace_id: str) -> Sequence[Given]: ...
 

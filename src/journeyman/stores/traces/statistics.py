@@ -4,10 +4,13 @@ Medians and 95th percentiles are exact, interpolated between the two nearest as 
 """
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -37,15 +40,18 @@ from journeyman.stores.traces.writing import take_turn
 # Traces lie in blocks by their `seq`. A trigger throws the digest of a block away when one of its traces is added, changed or
 # forgotten; it is made anew when statistics are next asked for. The newest block, which grows, is read from the tables each
 # time.
-# A digest holds every number, no summary of them: sums, medians and filters come out as they would from the tables.
+# A digest holds every number, no summary of them: sums, medians and filters come out as they would from the tables. Whoever
+# asks again in the same process reads only the digests that were made since, which their stamps tell.
 
 Column = npt.NDArray[Any]
 Table = dict[str, Column]
 """Columns of one length, by name."""
 Name = str | None
 
-_FORMAT = 2
+_FORMAT = 3
 """Of the bodies; another number, and they are made anew. To be raised with every change of what follows."""
+_STAMP_BITS, _FORMAT_BITS = 47, 8
+"""The column `format` ends in bits of the format; before them is a stamp, a number that no other body of a block has."""
 _TRACE = {
     **dict.fromkeys(("seq", "at"), "<i8"),
     **dict.fromkeys(("agent", "domain", "source", "tool_calls", "failed_tool_calls"), "<i4"),
@@ -95,40 +101,112 @@ class Columns:
         return self.traces, self.models, self.tools, self.candidates
 
 
-def read(connection: sa.Connection) -> Columns:
-    """Of every trace: from the digests, and where there is none from the tables."""
-    rows = sa.select(TRACE_DIGESTS.c.block, TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.format == _FORMAT)
-    kept: dict[int, bytes] = {block: body for block, body in connection.execute(rows)}
-    blocks = _blocks(connection)
-    return _together([_unpacked(kept[block]) if block in kept else _looked_up_digests(connection, block) for block in blocks])
+@dataclass(frozen=True, eq=False)
+class _KnownDigests:
+    """Digests put together, and of each block its stamp and its part of the whole."""
+
+    stamps: Mapping[int, int]
+    pieces: Mapping[int, Columns]
+    whole: Columns
+
+    def within(self, columns: Columns) -> "_KnownDigests":
+        """The same as views of columns that begin with them: what is known is in memory once."""
+        (whole,) = _split(columns, {0: self.whole}, (0,))
+        return _KnownDigests(self.stamps, dict(zip(self.stamps, _split(whole, self.pieces, self.stamps), strict=True)), whole)
+
+    @cached_property
+    def unmirrored(self) -> int:
+        source = self.whole.traces["source"]
+        return int((source != _place(self.whole.names["source"], MIRROR)).sum())
+
+
+class DigestCache:
+    """What was read of the digests of one database, for several threads."""
+
+    def __init__(self) -> None:
+        self._known = _KnownDigests({}, {}, _together(()))
+        self._last: tuple[tuple[object, ...], Columns] = ((), self._known.whole)
+        """What was last put together, and what it came to: mostly nothing has happened since."""
+
+    def read(self, connection: sa.Connection) -> Columns:
+        """Of every trace: what is known already, digests that were made since, and where there is none the tables."""
+        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+        blocks = _blocks(connection)
+        first = list(takewhile(stamps.__contains__, blocks))
+        known = self._complete(connection, {block: stamps[block] for block in first})
+        rest = [_looked_up_digests(connection, block) for block in blocks[len(first) :]]
+        told = (known, *map(_packed, rest))
+        last, columns = self._last
+        if last != told:
+            columns = _together([known.whole, *rest])
+            self._known = known = known.within(columns)
+            self._last = (known, *told[1:]), columns
+        return columns
+
+    def count(self, connection: sa.Connection) -> int | None:
+        """How many traces there are, mirrored ones left out; `None` where that would have to be read."""
+        known, blocks = self._known, _blocks(connection)
+        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+        if not known.stamps or known.stamps != stamps or stamps.keys() != set(blocks[:-1]):
+            return None
+        newest = (*conditions(connection, Query()), TRACES.c.seq >= blocks[-1] << DIGEST_BLOCK)
+        return known.unmirrored + int(connection.scalar(sa.select(sa.func.count()).select_from(TRACES).where(*newest)) or 0)
+
+    def _complete(self, connection: sa.Connection, stamps: Mapping[int, int]) -> _KnownDigests:
+        # Another thread may know more or less: each goes by what its own transaction sees.
+        known = self._known
+        if known.stamps != stamps:
+            new = [block for block, stamp in stamps.items() if known.stamps.get(block) != stamp]
+            rows = connection.execute(_kept(TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.block.in_(new)))
+            pieces = {**known.pieces, **{block: _unpacked(body) for block, body in rows}}
+            whole = _together([pieces[block] for block in stamps])
+            known = _KnownDigests(stamps, {block: pieces[block] for block in stamps}, whole)
+        return known
+
+
+def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) -> Iterator[Columns]:
+    """The parts that a whole was put together of, as views of it."""
+    begins = [0] * len(_TABLES)
+    for block in order:
+        ends = [begin + len(next(iter(table.values()))) for begin, table in zip(begins, pieces[block].tables, strict=True)]
+        traces, models, tools, candidates = (
+            {name: column[begin:end] for name, column in table.items()}
+            for table, begin, end in zip(whole.tables, begins, ends, strict=True)
+        )
+        yield Columns(traces, models, tools, candidates, whole.names)
+        begins = ends
 
 
 def make(database: Database) -> None:
     """Make the digests that are missing, each in a short transaction. Where the store can only be read, there are none."""
     with database.read() as connection:
         full = _blocks(connection)[:-1]
-        kept = list(connection.scalars(_kept()))
-    try:
-        for block in full:
-            if block not in kept:
-                _make(database, block)
-    except StoreError:
-        return
+        kept = {block for block, _ in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+    make_blocks(database, [block for block in full if block not in kept])
+
+
+def make_blocks(database: Database, blocks: Iterable[int]) -> None:
+    """Make the digests of full blocks that have none."""
+    with suppress(StoreError):
+        for block in blocks:
+            _make(database, block)
 
 
 def _make(database: Database, block: int) -> None:
     with database.write() as connection:
         # While it is our turn nobody writes, so what is looked up is what holds when it is kept.
         take_turn(connection)
-        if connection.scalar(_kept().where(TRACE_DIGESTS.c.block == block)) is not None:
+        if connection.scalar(_kept(TRACE_DIGESTS.c.format).where(TRACE_DIGESTS.c.block == block)) is not None:
             return
         connection.execute(sa.delete(TRACE_DIGESTS).where(TRACE_DIGESTS.c.block == block))
         body = _packed(_looked_up_digests(connection, block))
-        connection.execute(sa.insert(TRACE_DIGESTS).values(block=block, format=_FORMAT, body=body))
+        stamped = secrets.randbits(_STAMP_BITS) << _FORMAT_BITS | _FORMAT
+        connection.execute(sa.insert(TRACE_DIGESTS).values(block=block, format=stamped, body=body))
 
 
-def _kept() -> sa.Select[Any]:
-    return sa.select(TRACE_DIGESTS.c.block).where(TRACE_DIGESTS.c.format == _FORMAT)
+def _kept(what: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Each block that has a digest which can be read, and something of it."""
+    return sa.select(TRACE_DIGESTS.c.block, what).where(TRACE_DIGESTS.c.format % (1 << _FORMAT_BITS) == _FORMAT)
 
 
 def _blocks(connection: sa.Connection) -> range:
@@ -199,25 +277,32 @@ def _unpacked(body: bytes) -> Columns:
 
 def _together(blocks: Sequence[Columns]) -> Columns:
     names: dict[str, dict[Name, int]] = {name: {} for name in _NAMED}
-    places = [_places(block.names, names) for block in blocks]
+    places: dict[int, Mapping[str, Column | None]] = {}
+    for block in blocks:
+        # Parts of one whole have their names in common.
+        if id(block.names) not in places:
+            places[id(block.names)] = _places(block.names, names)
     found: list[Table] = []
     for at, (_, columns) in enumerate(_TABLES):
         table: Table = {}
         for name, kind in columns.items():
             parts = [block.tables[at][name] for block in blocks]
             if name in names:
-                parts = [place[name][part] for place, part in zip(places, parts, strict=True)]
+                place = [places[id(block.names)][name] for block in blocks]
+                parts = [part if each is None else each[part] for each, part in zip(place, parts, strict=True)]
             table[name] = np.concatenate([np.zeros(0, kind), *parts])
         found.append(table)
     traces, models, tools, candidates = found
     return Columns(traces, models, tools, candidates, {name: list(known) for name, known in names.items()})
 
 
-def _places(names: Mapping[str, Sequence[Name]], into: Mapping[str, dict[Name, int]]) -> Mapping[str, Column]:
-    """Where the names of one block stand among those of all."""
-    return {
-        kind: np.array([into[kind].setdefault(name, len(into[kind])) for name in some], "<i4") for kind, some in names.items()
-    }
+def _places(names: Mapping[str, Sequence[Name]], into: Mapping[str, dict[Name, int]]) -> Mapping[str, Column | None]:
+    """Where the names of one block stand among those of all; `None` where they stand at the same places."""
+    found: dict[str, Column | None] = {}
+    for kind, some in names.items():
+        place = np.array([into[kind].setdefault(name, len(into[kind])) for name in some], "<i4")
+        found[kind] = None if (place == np.arange(len(place))).all() else place
+    return found
 
 
 _DAY = timedelta(days=1) // timedelta(microseconds=1)
@@ -227,11 +312,11 @@ Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def statistics(database: Database, query: Query) -> Statistics:
+def statistics(database: Database, digests: DigestCache, query: Query) -> Statistics:
     make(database)
     with database.read() as connection:
-        columns = read(connection)
-        found = _only(columns, _meant(connection, query, columns))
+        columns = digests.read(connection)
+        found = _summable(_only(columns, _meant(connection, query, columns)))
     traces, models, names = found.traces, found.models, found.names
     of_call = _rows_of(traces["seq"], models["trace"])
     agents, agent = _merged(names["agent"], traces["agent"])
@@ -249,10 +334,10 @@ def statistics(database: Database, query: Query) -> Statistics:
     )
     return Statistics(
         all=everything,
-        by_agent=_most_first(_groups(agents, agent, found, of_call)),
+        by_agent=_most_first(_parted(agents, agent, found, of_call, everything)),
         by_model=_most_first(by_model),
         by_day=by_day,
-        by_candidate=_most_first(_by_candidate(found)),
+        by_candidate=_most_first(_by_candidate(found, everything)),
         tools=_tools(found),
         by_time=by_day if every == _DAY else tuple(_in_steps(found, every)),
         every=timedelta(microseconds=every),
@@ -309,14 +394,17 @@ MOST_CANDIDATES = 20
 """Of which the statistics are counted: those that most traces were served."""
 
 
-def _by_candidate(found: Columns) -> list[StatisticsGroup]:
+def _by_candidate(found: Columns, everything: StatisticsGroup) -> list[StatisticsGroup]:
     """A trace may have been served several, a route and a playbook: it stands once for each."""
-    names, served = found.names["candidate_id"], found.candidates
+    names, served, seqs = found.names["candidate_id"], found.candidates, found.traces["seq"]
     counts = np.bincount(served["candidate_id"], minlength=len(names))
     most = [at for at in np.argsort(-counts, kind="stable")[:MOST_CANDIDATES] if counts[at] and names[at] is not None]
     place = np.full(len(names), -1)
     place[most] = range(len(most))
     code = place[served["candidate_id"]]
+    if np.array_equal(served["trace"], seqs) and (code >= 0).all():
+        # Mostly each was served one, and nothing has to be sorted or looked up.
+        return _parted([str(names[at]) for at in most], code, found, _rows_of(seqs, found.models["trace"]), everything)
     # One candidate may stand twice with a trace. They come nearly in order, of which this sort makes the most.
     pairs = np.sort((served["trace"] * len(names) + code)[code >= 0], kind="stable")
     trace, code = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(names) or 1)
@@ -324,7 +412,7 @@ def _by_candidate(found: Columns) -> list[StatisticsGroup]:
     of_call = np.repeat(np.arange(len(trace)), end - begin)
     # The rows of each pair one after another: a call's place among them, and where those of its trace begin.
     calls = np.arange(len(of_call)) + np.repeat(begin - np.cumsum(end - begin) + end - begin, end - begin)
-    traces = only(found.traces, _rows_of(found.traces["seq"], trace))
+    traces = only(found.traces, _rows_of(seqs, trace))
     by_pair = replace(found, traces=traces, models=only(found.models, calls))
     return _groups([str(names[at]) for at in most], code, by_pair, of_call)
 
@@ -402,6 +490,13 @@ _OF_TRACES = ("tool_calls", "failed_tool_calls", "error", "label", "reward")
 _OF_CALLS = ("input_tokens", "output_tokens", "uncounted", "unpriced")
 
 
+def _summable(found: Columns) -> Columns:
+    """The same, with what is added up as NumPy adds it up: each group would convert it anew."""
+    traces = {name: found.traces[name].astype(np.float64) for name in ("tool_calls", "failed_tool_calls", "error")}
+    models = {name: found.models[name].astype(np.float64) for name in ("calls", *_OF_CALLS)}
+    return replace(found, traces=found.traces | traces, models=found.models | models)
+
+
 def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | None) -> list[StatisticsGroup]:
     """A group for each name.
 
@@ -454,6 +549,15 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         )
         for at, name in enumerate(names)
     ]
+
+
+def _parted(
+    names: Sequence[str], code: Codes, found: Columns, of_call: Codes, everything: StatisticsGroup
+) -> list[StatisticsGroup]:
+    """A group for each name; where all traces are of one, it is what everything comes to."""
+    if len(code) and (code == code[0]).all():
+        return [replace(everything, name=names[code[0]])]
+    return _groups(names, code, found, of_call)
 
 
 def _quantiles(code: Codes, seconds: npt.NDArray[np.float64], groups: int) -> list[tuple[float | None, ...]]:

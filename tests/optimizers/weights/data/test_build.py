@@ -370,7 +370,7 @@ def test_a_datasheet_says_what_is_in_the_file_and_what_is_not(tmp_path: Path) ->
     assert told["rewards"] == {"known": 4, "mean": 0.75, "histogram": [1, *[0] * 8, 3]}
     assert told["lengths"]["prompt"] == {"least": 4, "median": 4, "of 95 in 100 at most": 4, "most": 4}
     text = (tmp_path / "rows.jsonl.sheet.md").read_text()
-    for line in ("4 rows, 4 completions of 4 traces at 1 tasks; 3 good, 1 bad.", "| 0.9 to 1.0 | 3 |", sheet.sha256 or "no"):
+    for line in ("4 rows, 4 completions of 4 traces at 1 task; 3 good, 1 bad.", "| 0.9 to 1.0 | 3 |", sheet.sha256 or "no"):
         assert line in text
     assert "traces of which nobody knows what they were worth: left out | 1 |" in text
 

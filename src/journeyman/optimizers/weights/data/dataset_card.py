@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from journeyman.core.format import counted
 from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
 from journeyman.optimizers.weights.data.config import DatasetConfig
@@ -172,7 +173,8 @@ def _dumped(sheet: DatasetCard) -> str:
 
 
 def _summary(sheet: DatasetCard) -> str:
-    what = f"{sheet.rows} rows, {sheet.completions} completions of {sheet.traces} traces at {sheet.tasks} tasks; "
+    read = f"{counted(sheet.completions, 'completion')} of {counted(sheet.traces, 'trace')} at {counted(sheet.tasks, 'task')}"
+    what = f"{counted(sheet.rows, 'row')}, {read}; "
     what += f"{sheet.good} good, {sheet.bad} bad."
     if sheet.groups is not None:
         what += f"\n{sheet.groups} groups of attempts were compared; in {sheet.flat_groups} of them all were worth the same."

@@ -2,9 +2,10 @@
 "use strict";
 
 const root = document.documentElement;
-const kept = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } }, set: (to) => { try { localStorage.setItem("theme", to); } catch { /* private window */ } } };
-// Before the first paint, or a dark page would flash white.
-if (kept.get()) root.dataset.theme = kept.get();
+const kept = { get: (name) => { try { return localStorage.getItem(name); } catch { return null; } }, set: (name, to) => { try { localStorage.setItem(name, to); } catch { /* private window */ } } };
+// Before the first paint, or a dark page would flash white, and columns would jump.
+if (kept.get("theme")) root.dataset.theme = kept.get("theme");
+root.dataset.hide = kept.get("hide") ?? "";
 root.classList.add("scripted");
 
 const $ = (selector, from = document) => from.querySelector(selector);
@@ -13,12 +14,12 @@ const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 function flip() {
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  kept.set(root.dataset.theme);
+  kept.set("theme", root.dataset.theme);
 }
 
 // -- keys
 
-const stops = () => all("#rows a.open, .talk > .step");
+const stops = () => all("#rows a.open, main .reader .talk > .step");
 const here = () => document.activeElement?.closest(".row, .talk > .step");
 
 function move(by) {
@@ -29,6 +30,33 @@ function move(by) {
   const next = at < 0 ? firstInSight(found, by) : found[Math.min(Math.max(at + by, 0), found.length - 1)];
   next.focus({ preventScroll: true });
   next.closest(".row, .step").scrollIntoView({ block: next.closest(".row") ? "nearest" : "start" });
+  if ($("#peek")?.hidden === false) peek();
+}
+
+// A row's trace beside the list, which stays as it is. Asked for again it is gone.
+let peeked = "";
+async function peek() {
+  const drawer = $("#peek"), link = here()?.matches(".row") && $("a.open", here());
+  if (!drawer || !link) return;
+  if (!drawer.hidden && peeked === link.href) { unpeek(); return; }
+  peeked = link.href;
+  try {
+    const answer = await fetch(link.href, { headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (peeked !== link.href) return;
+    const title = document.createElement("h2"), way = link.cloneNode(true);
+    way.removeAttribute("id");
+    title.append(way);
+    drawer.replaceChildren(title, ...all(".talk", page));
+    drawer.hidden = false;
+    drawer.scrollTop = 0;
+  } catch { away(true); }
+}
+
+function unpeek() {
+  const open = $("#peek")?.hidden === false;
+  if (open) { $("#peek").hidden = true; peeked = ""; }
+  return open;
 }
 
 function firstInSight(found, by) {
@@ -66,8 +94,10 @@ const KEYS = {
   a: () => say("auto"), c: () => write("#say-answer"), n: () => write("#say-note"), s: () => write(".score"),
   u: () => $("#undo")?.click(), "[": () => $("#older")?.click(), "]": () => $("#newer")?.click(),
   "/": () => { const field = $(".search"); if (field) { field.focus(); field.select(); } else location.href = "/traces"; },
-  "?": () => $("#help").showModal(), Escape: () => $("#back")?.click(),
+  "?": () => $("#help").showModal(), " ": peek, Escape: () => unpeek() || $("#back")?.click(),
 };
+// Who speaks to the machine, or strikes keys by accident, can have those of a single letter or sign do nothing (WCAG 2.1.4).
+const isOn = (key) => key.length > 1 || kept.get("keys") !== "off";
 
 // -- where to: pages by the letters of their names, and whatever else is typed as a search
 
@@ -143,7 +173,9 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target.matches("input, select, textarea");
   if (typing) { if (event.key === "Escape") event.target.blur(); return; }
   if (event.key === "Enter") { if (toggle()) event.preventDefault(); return; }
-  const act = Object.hasOwn(KEYS, event.key) && KEYS[event.key];
+  // Elsewhere it scrolls, or presses what has the focus.
+  if (event.key === " " && !event.target.matches("#rows a.open")) return;
+  const act = Object.hasOwn(KEYS, event.key) && isOn(event.key) && KEYS[event.key];
   if (act) { event.preventDefault(); act(); }
 });
 
@@ -170,6 +202,18 @@ document.addEventListener("DOMContentLoaded", () => {
   all(".table table").forEach(sortable);
   theme.onclick = flip;
   help.onclick = KEYS["?"];
+  $("#single-keys").checked = isOn("j");
+  $("#single-keys").onchange = ({ target }) => kept.set("keys", target.checked ? "on" : "off");
+  const hidden = () => new Set(root.dataset.hide.split(" ").filter(Boolean));
+  for (const each of all(".columns input")) {
+    each.checked = !hidden().has(each.value);
+    each.onchange = () => {
+      const now = hidden();
+      now[each.checked ? "delete" : "add"](each.value);
+      root.dataset.hide = [...now].join(" ");
+      kept.set("hide", root.dataset.hide);
+    };
+  }
   // A phone shows the talk first; the steps are a touch away.
   if (matchMedia("(max-width: 60rem)").matches) all(".tree > details").forEach((each) => { each.open = false; });
   // A link to a step unfolds it.
