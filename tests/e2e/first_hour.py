@@ -255,7 +255,7 @@ def main() -> int:
               "told": sum(each.fine and each.told for each in found)}  # fmt: skip
     looks = {each.typed: round(each.cpu, 2) for each in found if each.typed in LOOKS}
     wrong = [each.typed for each in found if not each.fine]
-    told = {**counts, "cpu_seconds_of_looks": looks, "wrong": wrong}
+    told: dict[str, object] = {**counts, "cpu_seconds_of_looks": looks, "wrong": wrong}
     print(json.dumps(told) if options.json else "\n".join(f"{name}: {value or 'none'}" for name, value in told.items()))
     return 1 if wrong else 0
 

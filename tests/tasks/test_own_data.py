@@ -103,8 +103,9 @@ def test_rows_in_memory_and_a_data_frame_are_read_as_a_file_is() -> None:
             return iter(("question", "answer", "id"))
 
     assert asked(Frame()) == [("2 + 2?", "4")]
+    mixed: list[Any] = [{"question": "2 + 2?", "answer": 4}, "2 + 2?"]
     with pytest.raises(InputError, match="row 2: a str, and no mapping"):
-        custom([{"question": "2 + 2?", "answer": 4}, "2 + 2?"])  # type: ignore[list-item]
+        custom(mixed)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
