@@ -4,6 +4,7 @@
 # make test    set up, then every test once                               make nightly the same with many more repetitions
 # make bench   what things cost, as ratios
 # make soak    seven minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
+# make dist    build wheel and sdist, and install each where nothing is; EXTRAS="serve weights" tries these, too
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 # make pictures          write docs/pictures anew, of the demo on live traffic; needs a Chromium, and takes minutes
 #
@@ -26,7 +27,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of programs: each would compile the package anew, and each run the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures docs pictures clean
+.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures dist docs pictures clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -66,6 +67,20 @@ soak: $(VENV)/.dev
 
 figures: $(VENV)/.dev
 	$(BIN)/python benchmarks/figures.py
+
+# Each is installed into an environment with nothing in it, and does what a newcomer does first.
+dist:
+	rm -rf dist build/tools build/empty
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine
+	build/tools/bin/python -m build --outdir dist
+	build/tools/bin/twine check --strict dist/*
+	@for file in dist/*.whl dist/*.tar.gz; do for extra in "" $(EXTRAS); do \
+		echo "== $$file $$extra"; rm -rf build/empty; $(PYTHON) -m venv build/empty && \
+		build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+			"$$PWD/$$file$${extra:+[$$extra]}" && \
+		(mkdir -p build/empty/home && cd build/empty/home && ../bin/journeyman --version && ../bin/journeyman init && \
+			../bin/journeyman doctor && ../bin/journeyman evaluate power --tasks 60) || exit 1; done; done
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_commands.py > docs/commands.md.new

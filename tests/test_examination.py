@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Step
 from journeyman.experiments.compare import (
     EvaluateConfig,
+    EvaluationReport,
     compare,
     evaluate,
     evaluate_agents,
@@ -99,6 +100,22 @@ def test_tokens_cost_and_seconds_are_summed_on_both_sides() -> None:
     spent = report["spent"]
     assert spent["candidate"] == {"attempts": 80, "input_tokens": 800, "output_tokens": 160, "cost": 20.0, "seconds": 40.0}
     assert spent["baseline"]["cost"] is None
+    assert spent["baseline"]["calls_without_price"] == 80
+
+
+def test_sums_tell_the_known_part_and_how_many_calls_they_leave_out() -> None:
+    class Half(Knows):
+        """Whose server counts every other answer."""
+
+        async def run(self, task: Task) -> AsyncIterator[Step]:
+            async for step in super().run(task):
+                assert isinstance(step, ModelCall)
+                yield replace(step, input_tokens=None, cost=None) if int(task.answer) % 2 else step
+
+    report = evaluate(Half(), Knows(), TASKS, Exact())
+    spent = report["spent"]["candidate"]
+    assert (spent["input_tokens"], spent["calls_without_usage"], spent["calls_without_price"]) == (200, 20, 20)
+    assert EvaluationReport.restored(report.record()).json()["spent"]["candidate"] == spent
 
 
 def test_several_attempts_at_a_task_are_one_task() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
+from journeyman.cli.console import installing
 from journeyman.core.playbook import Playbook
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
@@ -145,7 +146,7 @@ def test_a_picture_without_the_extra_says_what_to_type(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "matplotlib is missing: pip install 'journeyman[plot]'" in done.stderr
+    assert f"matplotlib is missing: {installing('plot')}" in done.stderr
 
 
 @pytest.mark.skipif(not DATA, reason="set JOURNEYMAN_DATA to the folder with the full data sets")

@@ -21,8 +21,10 @@ def test_a_working_installation_is_said_to_work(capsys: pytest.CaptureFixture[st
         patch.chdir(tmp_path)
         assert main(["doctor"]) == 0
     out = capsys.readouterr().out
-    assert out.endswith("Everything needed works.\n")
-    assert "pydantic" in out
+    first, *others = out.splitlines()
+    assert first == "Everything needed works."
+    assert len(others) <= 60
+    assert sum(line.split()[1] == "embedded" for line in others if line.startswith("  ")) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,8 +65,27 @@ def test_an_extra_is_added_to_the_installation_that_is_there(tmp_path: Path, mon
     assert installing("ray", note) == f"pip install -e '{clone}[ray]'"
     assert installing("ray", '{"url": "file:///x/journeyman.whl", "archive_info": {}}') == "pip install 'journeyman[ray]'"
     assert installing(None, "{}") == "pip install --force-reinstall journeyman"
+    wheel = tmp_path / "journeyman-0.1.0-py3-none-any.whl"
+    wheel.touch()
+    assert installing("ray", json.dumps({"url": wheel.as_uri(), "archive_info": {}})) == f"pip install '{wheel}[ray]'"
+    commit = json.dumps({"url": "https://host/j.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}})
+    assert installing("ray", commit) == "pip install 'journeyman[ray] @ git+https://host/j.git@ab12'"
     monkeypatch.chdir(clone)
     assert installing("ray", note) == "pip install -e '.[ray]'"
+
+
+def test_what_pipx_and_uv_look_after_stays_theirs(tmp_path: Path) -> None:
+    assert installing("ray", "{}", "/srv/ada/.local/pipx/venvs/journeyman") == "pipx install --force 'journeyman[ray]'"
+    assert installing("ray", "{}", "/srv/ada/.local/share/uv/tools/journeyman") == "uv tool install --force 'journeyman[ray]'"
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.1\n")
+    assert installing("ray", "{}", str(tmp_path)) == "uv pip install 'journeyman[ray]'"
+
+
+def test_every_package_and_wall_is_a_line_when_all_of_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--verbose"])
+    out = capsys.readouterr().out
+    assert out.startswith("Everything needed works.\n")
+    assert "pydantic" in out
 
 
 def test_every_extra_is_looked_at() -> None:

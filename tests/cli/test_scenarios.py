@@ -178,9 +178,10 @@ def typed(lines: str, *arguments: str) -> Any:
     return CliRunner().invoke(root, command, input=lines, standalone_mode=False)
 
 
-def test_scenarios_can_be_typed_in(model: Scripted) -> None:
+def test_scenarios_can_be_typed_in_with_their_kind_of_work_and_what_it_is_checked_by(model: Scripted) -> None:
     ended = typed(
-        "Adder\nA module that adds two numbers\nadd(a, b) gives the sum\n\nautomation\nAdder\nSub\n\nA minus b\n\n\ndone\n"
+        "Adder\nA module that adds two numbers\nadd(a, b) gives the sum\n\nautomation\n\npython adder.py\n\n"
+        "Adder\nSub\n\nA minus b\n\n\nart\nreview\n\ndone\n"
     )
     assert ended.exception is None, ended.output
     (path,) = Path("scenarios").glob("interactive_*.json")
@@ -191,14 +192,17 @@ def test_scenarios_can_be_typed_in(model: Scripted) -> None:
         "requirements": ["add(a, b) gives the sum"],
         "category": "automation",
         "task_type": "CODE_INTERPRET",
+        "checks": ["python adder.py"],
     }
+    assert (second["task_type"], second["checks"]) == ("CODE_REVIEW", [])
+    assert "its success stays unknown" in ended.output
     assert (second["name"], second["category"], second["requirements"]) == ("Sub", "custom", [])
     assert not Path(".journeyman/interactive.json").exists()
 
 
-@pytest.mark.parametrize("answers", range(1, 7))
+@pytest.mark.parametrize("answers", range(1, 10))
 def test_an_interruption_loses_no_answer_and_the_next_time_they_are_offered(model: Scripted, answers: int) -> None:
-    lines = ["Adder", "A module that adds numbers", "adds two", "", "automation", "done"]
+    lines = ["Adder", "A module that adds numbers", "adds two", "", "automation", "code", "python adder.py", "", "done"]
     first = typed("".join(f"{line}\n" for line in lines[:answers]))
     if answers < len(lines):
         assert first.exception is not None, "the input ended in the middle, as Ctrl-C would"
@@ -214,9 +218,20 @@ def test_an_interruption_loses_no_answer_and_the_next_time_they_are_offered(mode
     )
 
 
+@pytest.mark.parametrize(("name", "format_"), [("t.json", []), ("t.yaml", []), ("t.json", ["--format", "json"])])
+def test_a_template_is_one_that_is_valid_by_how_its_file_ends(
+    capsys: pytest.CaptureFixture[str], name: str, format_: list[str]
+) -> None:
+    assert main(["scenarios", "template", "-o", name, *format_]) == 0
+    assert main(["scenarios", "validate", name]) == 0
+    assert main(["scenarios", "template", "-o", "other.json", "--format", "yaml"]) == 2
+    assert "would be read as JSON; leave out --format yaml" in capsys.readouterr().err
+    assert not Path("other.json").exists()
+
+
 def test_what_was_typed_before_can_be_left(model: Scripted) -> None:
     typed("Adder\n")
-    ended = typed("n\nOther\nA module that says hello\n\n\ndone\n")
+    ended = typed("n\nOther\nA module that says hello\n\n\n\n\ndone\n")
     assert ended.exception is None
     (path,) = Path("scenarios").glob("interactive_*.json")
     assert [scenario["name"] for scenario in json.loads(path.read_text())["scenarios"]] == ["Other"]

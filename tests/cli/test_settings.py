@@ -58,7 +58,7 @@ def test_the_file_that_is_written_says_nothing_until_a_mark_is_taken_off(capsys:
     # With every mark taken off that stands before a value, it says the defaults, and all of them.
     opened = re.sub(r"^# (\[?[\w.]+\]?(?: = .+)?)$", r"\1", text, flags=re.MULTILINE)
     said = tomllib.loads(opened)
-    del said["upstreams"], said["alerts"]["channels"]
+    del said["upstreams"], said["prices"], said["alerts"]["channels"]
     given = {f"{section}.{name}": value for section, values in said.items() for name, value in values.items()}
     known = {each.name: each.value for each in settings.listed(settings.load()) if each.value is not None}
     assert given == json.loads(json.dumps(known))

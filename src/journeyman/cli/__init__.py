@@ -15,6 +15,7 @@ from journeyman.cli.lazy import LazyGroup, spelled
 from journeyman.core.errors import JourneymanError
 
 COMMANDS = {
+    "init": "Write a journeyman.toml here in which every setting stands in a comment.",
     "demo": "See a small real model fail at a job, learn from its failures, and pass.",
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "scenarios": "Write, check and look at scenarios to train on.",
@@ -40,6 +41,7 @@ COMMANDS = {
     "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
+    "store": "Look at the store, back it up, bring it back and up to date.",
     "dataset": "Build, look at and check sets of rows to train on.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "pipeline": "Do all steps from what was recorded to what is served.",
@@ -52,11 +54,14 @@ COMMANDS = {
     "hardware": "Say what this machine can train, and which settings follow from it.",
     "settings": "Show every setting of the project, its value, and where it was said.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
+    "completion": "Print what lets a shell complete commands and options.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
 _TOGETHER = {
     **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
     "audit": "feedback:audit",
+    "init": "settings:init",
+    "completion": "settings:completion",
     "orchestrate": "pipeline:orchestrate",
     "data-collection": "collect_sources:data_collection",
     "task-generation": "task_generation:command",

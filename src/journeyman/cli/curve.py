@@ -14,6 +14,7 @@ from journeyman.experiments import settings
 from journeyman.experiments.settings import CurveSettings
 from journeyman.io.files import check_writable
 from journeyman.stores import open_store
+from journeyman.stores.urls import is_nowhere, noted, redacted
 
 if TYPE_CHECKING:
     from journeyman.experiments.learning_curve import Point
@@ -80,7 +81,7 @@ def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":
     results = _results(folder)
     if results and rows_of(results) != []:
         return f"run {folder.name}", read(results)
-    with open_store(read_store_url(None), make=False) as store:
+    with open_store(_store_of(folder) or read_store_url(None), make=False) as store:
         points = of_attempts(store.attempts(run_id=folder.name))
     # Whether a batch of attempts was merged.
     begun = any((folder / "batches").glob("*.json"))
@@ -90,10 +91,23 @@ def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":
         )
     if not points:
         raise InputError(
-            f"the store of this project holds no attempt of run {folder.name}; "
-            "name its store in JOURNEYMAN_STORE, or give a file of results"
+            f"the store of run {folder.name} holds none of its attempts; name it in JOURNEYMAN_STORE, or give a file of results"
         )
     return f"run {folder.name}", points
+
+
+def _store_of(folder: Path) -> str | None:
+    """Where the attempts of a run are: where its folder says, else in the store of the project that it lies in. `None` where
+    neither is known."""
+    own = settings.load().store_url
+    if (url := noted(folder)) is not None:
+        # What the folder says has no password in it.
+        return own if redacted(own) == url else url
+    runs = folder.resolve().parent
+    if (runs.parent.name, runs.name) != (settings.FOLDER, "runs"):
+        return None
+    there = settings.load(runs.parents[1]).store_url
+    return None if is_nowhere(there) else there
 
 
 def _results(folder: Path) -> Path | None:

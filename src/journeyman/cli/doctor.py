@@ -4,24 +4,21 @@ Nothing is changed, made or imported that is not needed to look.
 """
 
 import asyncio
-import json
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import click
 
+from journeyman.cli.console import installing
 from journeyman.cli.shared import emit, json_option
 from journeyman.core import extension, registry
 from journeyman.core.errors import JourneymanError, SandboxError
@@ -66,9 +63,10 @@ class HealthCheck:
 
 
 @click.command()
+@click.option("--verbose", "-v", is_flag=True, help="Every package, wall and variable, each in a line.")
 @click.pass_context
 @json_option
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, verbose: bool, as_json: bool) -> None:
     """Say what is installed, what is missing, and how to mend it.
 
     Exit code 0 when everything needed works, 1 when something needed is broken. Of keys it only says whether they are set.
@@ -76,15 +74,59 @@ def command(ctx: click.Context, as_json: bool) -> None:
     \b
     Examples:
       journeyman doctor
+      journeyman doctor --verbose
       journeyman doctor --json
     """
     checks = [*examine(), *examine_sandboxes()]
     works = all(check.works for check in checks)
     if not as_json:
-        _show(checks)
-        click.echo("\nEverything needed works." if works else "\nSomething needed is broken: see the lines in red.")
+        _say_verdict(checks)
+        _show(checks if verbose else list(_in_short(checks)))
+        if not verbose:
+            click.echo("Each in a line: journeyman doctor --verbose")
     emit({"ok": works, "checks": [asdict(check) for check in checks]}, as_json=as_json)
     ctx.exit(0 if works else 1)
+
+
+def _say_verdict(checks: list[HealthCheck]) -> None:
+    broken = [check for check in checks if not check.works]
+    if not broken:
+        click.secho("Everything needed works.", bold=True, fg="green")
+    for check in broken:
+        said = ": ".join(part for part in (f"{check.name} is {check.state}", check.detail) if part)
+        click.secho(f"Needed, and it does not work: {said}{f' → {check.mend}' if check.mend else ''}", bold=True, fg="red")
+
+
+def _in_short(checks: list[HealthCheck]) -> Iterator[HealthCheck]:
+    """A line for the packages that are needed, one for each extra, and of the rest what is there."""
+    for group, members in _by_group(checks).items():
+        extra = group.removeprefix("extra: ")
+        if group == "core":
+            named = [f"{each.name} {each.detail}" for each in members if each.name in ("python", "journeyman")]
+            yield _folded(members, group="core", name="packages", there=", ".join(named))
+        elif extra != group:
+            yield _folded(members, group="extras", name=extra, there="")
+        elif group == "sandbox":
+            yield from (each for each in members if each.name in ("used", "languages"))
+            lacking = [each.name for each in members if each.state == "no"]
+            yield from [HealthCheck(group=group, name="lacking", state="no", detail=", ".join(lacking))] if lacking else []
+        else:
+            yield from (each for each in members if each.state != "no")
+
+
+def _by_group(checks: list[HealthCheck]) -> dict[str, list[HealthCheck]]:
+    found: dict[str, list[HealthCheck]] = {}
+    for check in checks:
+        found.setdefault(check.group, []).append(check)
+    return found
+
+
+def _folded(members: list[HealthCheck], *, group: str, name: str, there: str) -> HealthCheck:
+    """All as one: as bad as the worst of them, which are named."""
+    state = next((state for state in ("broken", "missing") if any(each.state == state for each in members)), "ok")
+    bad = [each for each in members if each.state in ("broken", "missing")]
+    detail = ", ".join(f"{each.name} {each.detail}".strip() for each in bad) or there
+    return replace(members[0], group=group, name=name, state=state, detail=detail, mend=bad[0].mend if bad else "")
 
 
 def _show(checks: list[HealthCheck]) -> None:
@@ -128,6 +170,9 @@ def _packages() -> Iterator[HealthCheck]:
     yield core(name="journeyman", state="ok", detail=own)
     matches = [match for line in requirements if (match := _REQUIREMENT.match(line))]
     for match in sorted(matches, key=lambda match: (match["extra"] or "", match["name"])):
+        if match["extra"] == "all":
+            # All others once more.
+            continue
         yield package(match["name"], match["least"], match["extra"])
 
 
@@ -159,19 +204,6 @@ def extensions() -> Iterator[HealthCheck]:
                 yield found(state="broken", detail=str(error), mend=f"mend or uninstall {package}")
             else:
                 yield found(state="ok", detail=package)
-
-
-def installing(extra: str | None, direct_url: str | None = None) -> str:
-    """What to type for this installation: a clone stays one. `direct_url` is pip's note of where it came from."""
-    if direct_url is None:
-        direct_url = metadata.distribution("journeyman").read_text("direct_url.json")
-    origin = json.loads(direct_url) if direct_url else {}
-    parts = f"[{extra}]" if extra else ""
-    if not origin.get("dir_info", {}).get("editable"):
-        return f"pip install 'journeyman{parts}'" if extra else "pip install --force-reinstall journeyman"
-    clone = Path(url2pathname(urlsplit(origin["url"]).path))
-    folder = "." if clone == Path.cwd() else clone
-    return f"pip install -e {shlex.quote(f'{folder}{parts}')}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from journeyman.cli.shared import (
     settled,
     success_value_option,
     warn_of_few,
+    with_dataset,
     worth_of,
 )
 from journeyman.core.errors import InputError, MissingExtra
@@ -70,14 +71,14 @@ if TYPE_CHECKING:
 )
 @options(
     TrainingConfig,
-    only=("dataset_name", "input_path", "held_out_path", "domain"),
+    only=("dataset_name", "input_path", "held_out_path", "domain", "question_column", "answer_column", "domain_column"),
     helps={"input_path": "The data set's file.", "domain": "Only tasks of this domain; for the desk, the shop."},
 )
 @click.option(
     "--split",
-    type=click.Choice(["held_out", "held-out", "test"]),
-    default="held_out",
-    metavar="[held_out|test]",
+    # `held_out` is this one as well: underscores are hyphens wherever options are typed.
+    type=click.Choice(["held-out", "test"]),
+    default="held-out",
     show_default=True,
     help="What is examined.",
 )
@@ -208,7 +209,8 @@ _CHANGED = (0.1, 0.25, 0.5)
 
 _HELD_OUT = 100
 """Tasks that are reckoned with where neither a number nor a data set is named."""
-_DATA = ("dataset_name", "input_path", "held_out_path", "domain", "held_out", "seed")
+_COLUMNS = ("question_column", "answer_column", "domain_column")
+_DATA = ("dataset_name", "input_path", "held_out_path", "domain", *_COLUMNS, "held_out", "seed")
 
 
 @click.command("power")
@@ -299,7 +301,7 @@ def _of_data(given: Mapping[str, Any]) -> tuple[int, int, "PlannedEvaluation"]:
 
     if named := next((name for name in ("tasks", "clusters") if name in given), None):
         raise InputError(f"the data set says how many {named} there are; leave out --{named}, or name no data set")
-    config = settled(TrainingConfig, TrainingConfig.known(given))
+    config = settled(TrainingConfig, with_dataset(TrainingConfig.known(given)))
     dataset = wiring.load_dataset(config)
     tasks = _examined(config, dataset).tasks
     check_clusters({task.id: task.cluster for task in tasks})
@@ -332,7 +334,7 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
 
     playbook, against = _load(options.pop("playbook")), _against(options.pop("against"))
     output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
-    config = settled(TrainingConfig, options)
+    config = settled(TrainingConfig, with_dataset(options))
     for name in _FILES if output else ():
         check_writable(Path(output) / name)
     if "sandbox" in options and config.dataset_name not in wiring.PROGRAMMING:

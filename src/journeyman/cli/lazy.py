@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 _RENAMED = {
     "pay": "success-value",
@@ -49,6 +50,13 @@ class LazyGroup(click.Group):
         module, _, name = self.homes.get(cmd_name, cmd_name).partition(":")
         command: click.Command = getattr(import_module(f"{__package__}.{module}"), name or "command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click does, without loading a command for its help."""
+        named = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        helps = {name: self.commands[name].get_short_help_str(200) for name in named}
+        found = [CompletionItem(name, help=line) for name, line in helps.items()]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.lines:

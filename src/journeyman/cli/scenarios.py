@@ -28,10 +28,10 @@ def command() -> None:
 
 
 @command.command("template")
-@click.option("--format", "kind", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Of the file.")
+@click.option("--format", "kind", type=click.Choice(["yaml", "json"]), help="Of the file.  [default: as FILE ends, else yaml]")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it there instead of to stdout.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-def template(kind: str, output: Path | None, force: bool) -> None:
+def template(kind: str | None, output: Path | None, force: bool) -> None:
     """Write a file to begin your own scenarios with.
 
     \b
@@ -41,7 +41,11 @@ def template(kind: str, output: Path | None, force: bool) -> None:
     """
     from journeyman.tasks.scenarios import builtin
 
-    text = builtin.template("json" if kind == "json" else "yaml")
+    # Files are read by how they end.
+    ends_in_json = output is not None and output.suffix == ".json"
+    if output is not None and kind is not None and (kind == "json") != ends_in_json:
+        raise click.UsageError(f"{output} would be read as {'JSON' if ends_in_json else 'YAML'}; leave out --format {kind}")
+    text = builtin.template("json" if kind == "json" or ends_in_json else "yaml")
     if output is None:
         click.echo(text, nl=False)
         return

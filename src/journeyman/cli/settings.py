@@ -50,10 +50,13 @@ def command(context: click.Context, /, section: str | None, as_json: bool) -> No
 @command.command()
 @json_option
 def init(as_json: bool) -> None:
-    """Write a journeyman.toml here in which every setting stands in a comment, with its default and what it means.
+    """Write a journeyman.toml here in which every setting stands in a comment.
+
+    With each its default, and what it means. A file that is there is left as it is.
 
     \b
-    Example:
+    Examples:
+      journeyman init
       journeyman settings init
     """
     from journeyman.experiments import settings
@@ -65,6 +68,24 @@ def init(as_json: bool) -> None:
     write_text(path, settings.template())
     say(f"{path} is written; take the # from what you want to change")
     emit({"file": str(path.resolve())}, as_json=as_json)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what lets a shell complete commands and options.
+
+    \b
+    Examples:
+      journeyman completion bash >> ~/.bashrc
+      journeyman completion zsh >> ~/.zshrc
+      journeyman completion fish > ~/.config/fish/completions/journeyman.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(click.get_current_context().find_root().command, {}, "journeyman", "_JOURNEYMAN_COMPLETE").source())
 
 
 def _text(value: Any) -> str:

@@ -13,9 +13,11 @@ import click
 from journeyman.cli.console import head, named_columns, number, say, table
 from journeyman.core.errors import InputError, ReleaseError, SettingError
 from journeyman.core.format import counted
+from journeyman.core.task import Split
 
 if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
+    from journeyman.core.gate import BetterOnHeldOut
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.settings import RecordSettings
     from journeyman.io.config import Config
@@ -111,6 +113,30 @@ def settled(kind: type[_Settings], options: Mapping[str, Any]) -> _Settings:
     return settings.configured(kind, {"key_env": key, **options}, project)
 
 
+def with_dataset(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was typed, with the name of the data set that a file is, where a file was named and no data set."""
+    from journeyman.tasks import questions
+
+    path = given.get("input_path") or given.get("held_out_path")
+    if "dataset_name" in given or not path:
+        return given
+    own = any(given.get(name) for name in ("question_column", "answer_column", "domain_column"))
+    return {**given, "dataset_name": "custom" if own else questions.guessed(path)}
+
+
+def data_lines(there_are: Mapping["Split", int], gate: "BetterOnHeldOut", *, held_out: int) -> Iterator[str]:
+    """What a data set holds, and what so many held-out tasks of it can show at all."""
+    from journeyman.core.gate import PlannedEvaluation
+
+    train, validation, kept = (there_are.get(split, 0) for split in Split)
+    apart = f", {validation} kept to choose by" if validation else ""
+    yield f"{counted(sum(there_are.values()), 'task')}: {train} to learn from{apart}, {kept} held out"
+    if held_out >= gate.min_tasks:
+        least = PlannedEvaluation(changed=0.5, gate=gate).least_gain(held_out)
+        seen = "hardly any gain" if least is None else f"a gain of {least:+.0%} or more, four times in five"
+        yield f"{held_out} held-out tasks show {seen}; more on this: journeyman evaluate power"
+
+
 def listed(names: str | None) -> list[str]:
     """What stands between commas."""
     return [name.strip() for name in (names or "").split(",") if name.strip()]
@@ -174,10 +200,12 @@ def report_lines(report: "EvaluationReport") -> Iterator[str]:
     yield f"{'passed' if report.passed else 'not passed'}: {report.reason}"
 
 
-def shares(report: "EvaluationReport") -> str:
-    """How many held-out tasks went well on both sides, in words."""
+def shares(report: "EvaluationReport", *, begun_with: bool = False) -> str:
+    """How many held-out tasks went well on both sides, in words. `begun_with`: the baseline had a playbook as well."""
     if report.baseline is None or report.candidate is None:
         return "none could be compared"
+    if begun_with:
+        return f"{report.baseline:.1%} with the playbook it began with, {report.candidate:.1%} with the new one"
     return f"{report.baseline:.1%} without the playbook, {report.candidate:.1%} with it"
 
 
@@ -185,8 +213,15 @@ def _spent(totals: "Totals") -> str:
     if totals.input_tokens is None or totals.output_tokens is None:
         tokens = "unknown tokens"
     else:
-        tokens = f"{totals.input_tokens:,} + {totals.output_tokens:,} tokens"
-    return f"{tokens} ({'cost unknown' if totals.cost is None else f'${totals.cost:.4f}'})"
+        tokens = f"{_least(totals.calls_without_usage)}{totals.input_tokens:,} + {totals.output_tokens:,} tokens"
+    cost = "cost unknown" if totals.cost is None else f"{_least(totals.calls_without_price)}${totals.cost:.4f}"
+    calls = max(totals.calls_without_usage, totals.calls_without_price)
+    left_out = f", {counted(calls, 'call')} not counted" if calls and "at least" in tokens + cost else ""
+    return f"{tokens} ({cost}{left_out})"
+
+
+def _least(left_out: int) -> str:
+    return "at least " if left_out else ""
 
 
 # What the test of a rollout has come to, in words.

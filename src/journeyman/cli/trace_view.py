@@ -3,6 +3,7 @@
 What stands in a trace was written by anybody: nothing in it is taken for markup, or for a command to the terminal.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -36,16 +37,34 @@ _LIST = (
 
 
 def show_list(lines: Sequence[TraceSummary]) -> None:
-    console.table(_LIST, map(_list_row, lines), styles=["red" if line.error else None for line in lines])
+    """On a terminal with the beginning of each id, which is enough to name it; elsewhere with the whole of it."""
+    terminal = sys.stdout.isatty()
+    columns = _LIST if terminal else (Column(name="id", words=True, least=_WHOLE), *_LIST[1:])
+    rows = [_list_row(line, short(line.id, 20) if terminal else line.id) for line in lines]
+    console.table(columns, rows, styles=["red" if line.error else None for line in lines])
 
 
-def _list_row(line: TraceSummary) -> tuple[str, ...]:
+def tail_line(line: TraceSummary) -> str:
+    """One trace in one line, for a list that goes on."""
+    id, begun, agent, asked, *_ = _list_row(line, line.id)
+    took = [
+        f"{line.tool_calls} tools" if line.tool_calls else "",
+        money(line.cost) if line.cost else "",
+        duration(line.seconds),
+    ]
+    return "  ".join(part for part in (begun, id, agent, asked, *took) if part)
+
+
+_WHOLE = 1000
+
+
+def _list_row(line: TraceSummary, id: str) -> tuple[str, ...]:
     failed = f" ({line.failed_tool_calls}✗)" if line.failed_tool_calls else ""
     return (
-        short(line.id, 20),
+        id,
         _moment(line.started_at, "%m-%d %H:%M"),
         short(line.agent or "", 16),
-        ("✗ " if line.error else "") + (short(line.title) or f"({short(line.task_id)})"),
+        ("✗ " if line.error else "") + (short(line.title, 300) or f"({short(line.task_id)})"),
         str(line.model_calls),
         f"{line.tool_calls}{failed}",
         _tokens(line.input_tokens, line.output_tokens) if line.model_calls else "",
@@ -205,8 +224,8 @@ _GROUP: Mapping[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
     "tools failed": (9, lambda group: f"{group.failed_tool_calls}/{group.tool_calls}"),
     "tokens": (6, lambda group: _group_tokens(group)),
     "cost": (1, lambda group: _group_cost(group)),
-    "median": (2, lambda group: duration(group.median_seconds)),
-    "p95": (7, lambda group: duration(group.p95_seconds)),
+    "median": (2, lambda group: _group_time(group, group.median_seconds)),
+    "p95": (7, lambda group: _group_time(group, group.p95_seconds)),
 }
 """What is said of traces that belong together, by column, with when it is left out."""
 
@@ -296,12 +315,23 @@ def _tool_row(tool: ToolStatistics) -> tuple[str, ...]:
 
 
 def _group_tokens(group: StatisticsGroup) -> str:
+    if not group.model_calls:
+        return ""
     if group.uncounted and group.uncounted == group.model_calls:
         return "?"
     return _tokens(group.input_tokens, group.output_tokens) + ("+" if group.uncounted else "")
 
 
+def _group_time(group: StatisticsGroup, seconds: float | None) -> str:
+    """Of so many, where of others no time is known."""
+    return (
+        f"{duration(seconds)} (of {group.timed})" if seconds is not None and group.timed < group.traces else duration(seconds)
+    )
+
+
 def _group_cost(group: StatisticsGroup) -> str:
+    if not group.model_calls:
+        return ""
     if group.unpriced and group.unpriced == group.model_calls and not group.cost:
         return "?"
     return money(group.cost) + ("+" if group.unpriced else "")

@@ -6,18 +6,19 @@ What stands in a trace was written by anybody: nothing in it is taken for markup
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO, Any
 
 import click
 
-from journeyman.cli.console import minute, say
+from journeyman.cli.console import minute, say, write
 from journeyman.cli.lazy import LazyGroup
-from journeyman.cli.shared import read_store_url, together
+from journeyman.cli.shared import read_store_url, store_option, together
 from journeyman.cli.trace_filters import (
     filters,
     id_of,
@@ -28,7 +29,7 @@ from journeyman.cli.trace_filters import (
     show_agreement,
     span,
 )
-from journeyman.cli.trace_view import show_list, show_signals, show_statistics, show_trace
+from journeyman.cli.trace_view import show_list, show_signals, show_statistics, show_trace, tail_line
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.stores.traces.base import Page, Query
@@ -115,6 +116,43 @@ def _listed(url: str | None, wanted: Query, limit: int, after: str | None, *, qu
         more = f"{_MOST} or more" if count == _MOST else str(count)
         say(f"{len(page.lines)} of {more} traces" + (f"; go on with --after {page.next}" if page.next else ""))
     return {"count": count, "counted_to": _MOST, "next": page.next, "traces": [_json(asdict(line)) for line in page.lines]}
+
+
+@command.command()
+@filters
+@click.option("--lines", "-n", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="So many of before.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look."
+)
+@click.option("--for", "seconds", type=click.FloatRange(0), metavar="SECONDS", help="End after so long.  [default: Ctrl-C]")
+@store_option
+def tail(*, store: str | None, lines: int, every: float, seconds: float | None, **wanted: Any) -> None:
+    """Show the newest traces, and each new one as it comes, a line each, until Ctrl-C.
+
+    A trace that goes on is shown once, as it was when it was first seen.
+
+    \b
+    Examples:
+      journeyman traces tail
+      journeyman traces tail --agent desk --error
+    """
+    meant, until = query(wanted), None if seconds is None else monotonic() + seconds
+    seen: set[str] = set()
+    with suppress(KeyboardInterrupt), opened(store) as traces:
+        show = lines
+        while True:
+            found = [line for line in traces.page(meant, limit=max(lines, _AT_ONCE)).lines if line.id not in seen]
+            seen.update(line.id for line in found)
+            for line in reversed(found[:show]):
+                write(tail_line(line))
+            show = _AT_ONCE
+            if until is not None and monotonic() + every > until:
+                return
+            sleep(every)
+
+
+_AT_ONCE = 200
+"""Traces that are looked through each time; of more that came in between only the newest are shown."""
 
 
 @command.command()

@@ -11,7 +11,17 @@ import click
 from journeyman.cli import train_traces
 from journeyman.cli.console import Column, PlaybookScreen, Screen, number, say, table, write
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, resume_option, settled, shares, warn_of_few
+from journeyman.cli.shared import (
+    data_lines,
+    emit,
+    json_option,
+    options_named,
+    resume_option,
+    settled,
+    shares,
+    warn_of_few,
+    with_dataset,
+)
 from journeyman.core.errors import InputError, SettingError
 from journeyman.core.format import counted
 from journeyman.core.release import Stage
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
 
 
 @click.command("playbook")
+@click.argument("file", required=False)
 @options(TrainingConfig, leave_out=("sandbox",))
 @click.option("--initial-playbook", type=click.Path(path_type=Path), metavar="FILE", help="Go on from this playbook.")
 @resume_option
@@ -54,22 +65,32 @@ if TYPE_CHECKING:
 @options(ScenarioConfig, only=("max_repairs",))
 @click.option("--rounds", type=int, hidden=True, help="As it was: the calls for a scenario, the first among them.")
 @json_option
-def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: Path | None, **given: Any) -> None:
+def command(
+    file: str | None, as_json: bool, dry_run: bool, resume: str | None, initial_playbook: Path | None, **given: Any
+) -> None:
     """Learn a playbook from a data set, or from scenarios.
 
+    FILE is a data set of your own, as --input: CSV, JSON lines, JSON or Parquet with a question and an answer in each row.
     Attempts the tasks, reflects on what went wrong, merges the insights after each batch, and at the end compares agent with
     and without the playbook on held-out tasks. A playbook that does not pass stays in shadow.
 
     \b
     Examples:
       journeyman train playbook --dataset desk --domain oslo --output playbooks/oslo.json
-      journeyman train playbook --dataset gsm8k --input train.jsonl --model openai:gpt-5-mini --dry-run
+      journeyman train playbook questions.csv --model ollama:qwen3:4b
+      journeyman train playbook mails.csv --question body --answer department --model openai:gpt-5-mini --dry-run
       journeyman train playbook --scenarios my_scenarios.yaml --model openai:gpt-5-mini
       journeyman train playbook --from traces --dry-run
       journeyman train playbook --from documents --source devlogs --dry-run
       journeyman train playbook --resume
     """
     typed = provided(given)
+    if file is not None:
+        if "input_path" in typed:
+            raise InputError(f"two files are named, {file} and {typed['input_path']}; leave out one of them")
+        if "learn_from" in typed:
+            raise InputError(f"--from {typed['learn_from']} learns from what is in the store; leave out {file}")
+        typed["input_path"] = file
     if learn_from := typed.pop("learn_from", None):
         if resume is not None or initial_playbook is not None:
             what = "--resume" if resume is not None else "--initial-playbook"
@@ -102,13 +123,15 @@ def _train(
 
     walled = {name: value for name, value in given.items() if name not in _WALLS}
     limit = {} if resume is None else _limit_of_its_own(given, initial_playbook)
-    config = settled(TrainingConfig, {**limit, **walled, **_walls(given)})
+    config = settled(TrainingConfig, {**limit, **with_dataset(walled), **_walls(given)})
     if resume is not None and dry_run:
         raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
     trainer = OfflineTrainer(config)
     run = None if dry_run else trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
+    held_out = trainer.examined if run else len(trainer.dataset.split(Split.HELD_OUT))
+    if not quiet:
+        say(*_data_lines(trainer, given, held_out))
     if trainer.config.evaluate:
-        held_out = trainer.examined if run else len(trainer.dataset.split(Split.HELD_OUT))
         warn_of_few(held_out, trainer.config.min_tasks)
     if run is None:
         return _priced(trainer, quiet=quiet)
@@ -122,8 +145,21 @@ def _train(
             screen.say(f"interrupted; go on with: journeyman train playbook --resume {run.folder.name}")
             raise
     if not quiet:
-        write(*_result_lines(result), *_next_lines(result, run.journal))
+        write(*_result_lines(result, begun_with=bool(run.initial.active)), *_next_lines(result, run.journal))
     return result.json()
+
+
+def _data_lines(trainer: "OfflineTrainer", given: Mapping[str, Any], held_out: int) -> Iterator[str]:
+    if trainer.config.dataset_name == "desk":
+        # It makes as many as it is asked for.
+        return
+    yield from data_lines(trainer.there_are, trainer.config.gate, held_out=held_out if trainer.config.evaluate else 0)
+    wanted, there = given.get("num_examples"), len(trainer.dataset.split(Split.TRAIN))
+    if wanted and there < wanted:
+        yield (
+            f"--num-examples {wanted}: {there} are all there are, as the others are kept apart to prove it on; "
+            "more rows give more, or a file of its own for the others (--held-out-input)"
+        )
 
 
 def _walls(given: Mapping[str, Any]) -> dict[str, str]:
@@ -154,7 +190,8 @@ def _priced(trainer: "OfflineTrainer", *, quiet: bool) -> dict[str, Any]:
     """About what the run will take, shown and as an object."""
     from journeyman.experiments.playbook import cost_estimate
 
-    estimate = cost_estimate.report(trainer.work())
+    hindrances = trainer.hindrances()
+    estimate = {**cost_estimate.report(trainer.work()), "hindrances": list(hindrances)}
     if quiet:
         return estimate
     columns = [
@@ -172,10 +209,11 @@ def _priced(trainer: "OfflineTrainer", *, quiet: bool) -> dict[str, Any]:
     if trainer.config.optimizer != "playbook":
         total = f"unknown: what {trainer.config.optimizer} asks of models is not known before it does; --max-cost limits it"
     write(f"In all {total}. Nothing was sent.")
+    say(*(f"before it can run: {each}" for each in hindrances))
     return estimate
 
 
-def _result_lines(result: "TrainingResult") -> Iterator[str]:
+def _result_lines(result: "TrainingResult", *, begun_with: bool) -> Iterator[str]:
     """The end of a run, in words."""
     size = counted(result.playbook_size, "bullet")
     yield f"{size} in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
@@ -183,7 +221,7 @@ def _result_lines(result: "TrainingResult") -> Iterator[str]:
     if result.evaluation is None:
         yield result.reason
         return
-    yield f"held-out tasks: {shares(result.evaluation)}"
+    yield f"held-out tasks: {shares(result.evaluation, begun_with=begun_with)}"
     yield f"{'passed' if result.evaluation.passed else 'not passed'}: {result.reason}"
     if result.evaluation.passed and result.stage is Stage.SHADOW:
         yield "It stays in shadow; --target-stage production lets what passes go there."
@@ -428,6 +466,8 @@ def _share(part: int, whole: int) -> str:
 
 DONE = "done"
 _DRAFT = "interactive.json"
+TASK_TYPES = {"code": "CODE_INTERPRET", "text": "TEXT_GENERATION", "review": "CODE_REVIEW"}
+_KINDS = f"write one of {', '.join(TASK_TYPES)}"
 _CATEGORIES = "micro_saas, automation, ai_agent, custom"
 
 
@@ -450,7 +490,7 @@ def enter(project: Path) -> Path:
 
     say(f"Type {DONE} as a name when all scenarios are entered. Every answer is kept in {draft} at once.")
     while _entered(scenarios, begun, keep):
-        scenarios.append(dict(begun))
+        scenarios.append({name: value for name, value in begun.items() if name != "checked"})
         begun.clear()
         keep()
     if not scenarios:
@@ -459,7 +499,9 @@ def enter(project: Path) -> Path:
     write_json(path, {"scenarios": scenarios})
     load(path)
     draft.unlink(missing_ok=True)
-    say(f"{len(scenarios)} in {path}. There you can give them checks, and train on them again with --scenarios.")
+    say(
+        f"{counted(len(scenarios), 'scenario')} in {path}. There you can change them, and train on them again with --scenarios."
+    )
     return path
 
 
@@ -497,9 +539,29 @@ def _entered(scenarios: list[dict[str, Any]], begun: dict[str, Any], keep: Calla
         else:
             wanted.append(text)
         keep()
-    begun["category"] = begun["category"] or _ask(f"Category ({_CATEGORIES})", lambda _: True, "") or "custom"
-    begun["task_type"] = "CODE_INTERPRET"
+    if not begun["category"]:
+        begun["category"] = _ask(f"Category ({_CATEGORIES})", lambda _: True, "") or "custom"
+        keep()
+    if "task_type" not in begun:
+        kind = _ask(f"Kind of work ({', '.join(TASK_TYPES)}) [code]", lambda text: text.casefold() in ("", *TASK_TYPES), _KINDS)
+        begun["task_type"] = TASK_TYPES[kind.casefold() or "code"]
+        keep()
+    _checked(begun, keep)
     return True
+
+
+def _checked(begun: dict[str, Any], keep: Callable[[], None]) -> None:
+    """Ask for what shows that the work is right, until there is no more."""
+    checks = begun.setdefault("checks", [])
+    while "checked" not in begun:
+        what = "a shell line that ends with 0 when the work is right; empty: no more"
+        if text := _ask(f"Check {len(checks) + 1} ({what})", lambda _: True, ""):
+            checks.append(text)
+        else:
+            begun["checked"] = True
+            if not checks:
+                say("without a check nobody can tell whether it went well: it is read, and its success stays unknown")
+        keep()
 
 
 def _ask(question: str, fine: Callable[[str], Any], otherwise: str) -> str:

@@ -66,13 +66,18 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What one side's attempts took. `None` where a part of it is unknown: unknown is not zero."""
+    """What one side's attempts took: the part that is known, and how many calls it leaves out. `None` where nothing is known:
+    unknown is not zero."""
 
     attempts: int = 0
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost: float | None = None
     """US dollars."""
+    calls_without_usage: int = 0
+    """Whose tokens nobody counted; they are not in the sums."""
+    calls_without_price: int = 0
+    """Which are not in the cost."""
     seconds: float | None = None
     """Of model calls, one after the other: attempts that ran together took less time on the clock."""
 

@@ -177,7 +177,9 @@ class EvaluationReport:
 
 
 def _json(totals: Totals) -> dict[str, Any]:
-    return {name: getattr(totals, name) for name in ("attempts", "input_tokens", "output_tokens", "cost", "seconds")}
+    left_out = {name: count for name in ("calls_without_usage", "calls_without_price") if (count := getattr(totals, name))}
+    told = {name: getattr(totals, name) for name in ("attempts", "input_tokens", "output_tokens", "cost", "seconds")}
+    return {**told, **left_out}
 
 
 def evaluate(
@@ -237,11 +239,16 @@ async def _trials(
 
 def _totals(attempts: Sequence[Attempt]) -> Totals:
     traces = [attempt.trace for attempt in attempts]
+    calls = [call for trace in traces for call in trace.calls]
+    counted = [call for call in calls if call.input_tokens is not None and call.output_tokens is not None]
+    priced = [call.cost for call in calls if call.cost is not None]
     return Totals(
         attempts=len(traces),
-        input_tokens=total(trace.input_tokens for trace in traces),
-        output_tokens=total(trace.output_tokens for trace in traces),
-        cost=total(trace.cost for trace in traces),
+        input_tokens=total(call.input_tokens for call in counted) if counted or not calls else None,
+        output_tokens=total(call.output_tokens for call in counted) if counted or not calls else None,
+        cost=sum(priced) if priced or not calls else None,
+        calls_without_usage=len(calls) - len(counted),
+        calls_without_price=len(calls) - len(priced),
         seconds=total(call.seconds for trace in traces for call in trace.calls),
     )
 

@@ -143,6 +143,31 @@ Upstreams = Annotated[dict[str, Annotated[UpstreamSettings, AfterValidator(_keep
 
 
 @config
+class PriceSettings(Config):
+    """What a model costs that no list of prices knows, `[prices."MODEL"]`: as after --model, or as its server names it."""
+
+    input: Annotated[float, Field(ge=0)]
+    """US dollars for a million tokens that it is sent."""
+    output: Annotated[float, Field(ge=0)]
+    """US dollars for a million tokens that it writes."""
+    cached: Annotated[float, Field(ge=0)] | None = None
+    """US dollars for a million that it was sent before and has kept; without it as for any."""
+
+
+def _priced(tables: dict[str, PriceSettings]) -> dict[str, PriceSettings]:
+    from journeyman import models
+
+    for name in tables:
+        try:
+            models.parse(name)
+        except ModelError as error:
+            raise ValueError(str(error)) from None
+        if not bare(name):
+            raise ValueError(f"must {BARE}")
+    return tables
+
+
+@config
 class ServeSettings(Config):
     """How `journeyman serve` serves."""
 
@@ -562,6 +587,8 @@ class Settings(Config):
     serve: ServeSettings = field(default_factory=ServeSettings)
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
+    prices: Annotated[dict[str, PriceSettings], AfterValidator(_priced)] = field(default_factory=dict)
+    """What models of one's own cost, by name."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
     context: ContextSettings = field(default_factory=ContextSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -636,7 +663,16 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
     wrong += _leaks(settings.models, origins, file)
     if wrong:
         raise InputError("; ".join(wrong))
+    _let_prices_hold(settings.prices)
     return Project(root=file.parent if file else here, settings=settings, file=file, origins=origins)
+
+
+def _let_prices_hold(prices: Mapping[str, PriceSettings]) -> None:
+    from journeyman import models
+
+    models.know_prices(
+        {name: models.OwnPrice(input=each.input, output=each.output, cached=each.cached) for name, each in prices.items()}
+    )
 
 
 def _leaks(models: ModelSettings, origins: Mapping[_Path, str], file: Path | None) -> Iterator[str]:
@@ -714,6 +750,7 @@ def template() -> str:
     sections = [
         *_sections(Settings()),
         (("upstreams", "NAME"), UpstreamSettings(base_url="https://llm.example.org/v1")),
+        (("prices", "NAME"), PriceSettings(input=0.2, output=0.8)),
         (("alerts", "channels", "NAME"), ChannelSettings(url_env="ALERTS_URL")),
     ]
     for path, section in sections:
@@ -779,7 +816,11 @@ def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
 
 
 SECTIONS = tuple(each.name for each in fields(Settings))
-_TABLES: Mapping[_Path, type[Config]] = {("upstreams",): UpstreamSettings, ("alerts", "channels"): ChannelSettings}
+_TABLES: Mapping[_Path, type[Config]] = {
+    ("upstreams",): UpstreamSettings,
+    ("prices",): PriceSettings,
+    ("alerts", "channels"): ChannelSettings,
+}
 """Where tables stand whose names are the user's, and whose settings are all the same."""
 READ = frozenset({STORE_VARIABLE, USER_VARIABLE, f"{PREFIX}CHECKPOINTS", f"{PREFIX}SANDBOX_TOKEN", f"{PREFIX}TRAINING_PARENT"})
 """Variables that are no settings, and that some part of Journeyman reads."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 from journeyman import models
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.core import extension, registry
-from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
+from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.core.format import named
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import BARE, bare
 from journeyman.io.http_client import Unreachable, probe
 from journeyman.models.base import Around, Model
-from journeyman.tasks import answers
+from journeyman.tasks import answers, questions
 from journeyman.tasks.base import Dataset
 
 if TYPE_CHECKING:
@@ -58,6 +58,21 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "", key_env: st
     return limited(_at(name, base_url), concurrency, **own)
 
 
+def check_name(name: str, *, base_url: str = "") -> models.ModelName:
+    """Find what is wrong with how a model and its server are named, whether or not they can be asked yet.
+
+    Raises:
+        ModelError: The name is none, or the server's address is no address.
+    """
+    parsed = models.parse(name)
+    if parsed.kind == "embedded":
+        models.embedded_weights(models.split_adapter(parsed.rest)[0] or "base")
+    surroundings = os.environ.get("OPENAI_BASE_URL", "") if parsed.kind == "openai" else ""
+    if parsed.kind in models.OVER_HTTP and (url := parsed.base_url or base_url or surroundings):
+        models.checked_address(url)
+    return parsed
+
+
 def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
     """Find what would keep a model from answering, as far as that is known without asking or loading it.
 
@@ -65,7 +80,7 @@ def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
         ModelError: Its name is none, it lacks a key or a file, or nobody listens where its server should be.
         MissingExtra: What it needs is not installed.
     """
-    parsed = models.parse(name)
+    parsed = check_name(name, base_url=base_url)
     if parsed.kind != "embedded":
         # Connects to nothing yet, but knows whether a key or a file is missing.
         client = connect(name, base_url=base_url, key_env=key_env)
@@ -78,10 +93,6 @@ def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
                 raise ModelError(f"nobody listens at {url} ({error}): is the server of {name} running?") from error
         return
     # Its client takes seconds to load.
-    sizes = models.embedded_sizes()
-    size = models.split_adapter(parsed.rest)[0] or "base"
-    if size not in sizes:
-        raise ModelRefused(f"no embedded model {size!r}; there are: {', '.join(sizes) or 'none installed'}")
     for library in ("torch", "transformers"):
         if find_spec(library) is None:
             raise MissingExtra(f"{library} is missing: pip install 'journeyman[embedded]'")
@@ -115,13 +126,13 @@ def stamp(*used: Model) -> str:
     return REPEATABLE if all(model.deterministic for model in used) else now().isoformat(timespec="seconds")
 
 
-def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
+def load_dataset(config: TrainingConfig, *, bare: bool = False, data: questions.Values | None = None) -> Dataset:
     """The data set that a run's settings name, with as many tasks as they ask for where they are made to order.
 
     The desk is the small world that ships with the package; its domains are its shops. humaneval and mbpp are programming
     tasks, whose tests need a sandbox.
 
-    A `bare` one is only its verifier where no file of it is named.
+    A `bare` one is only its verifier where no file of it is named. `data` are rows of one's own that stand for a file.
 
     Raises:
         InputError: There is no such data set or domain, or its file cannot be used.
@@ -130,6 +141,8 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         return Dataset(
             name=config.dataset_name, tasks=(), verifier=answers.Number() if config.dataset_name == "gsm8k" else answers.Exact()
         )
+    if data is not None:
+        return _from_files(config, data)
     if config.dataset_name in PROGRAMMING:
         return _programming(config)
     if config.dataset_name == REPOSITORY:
@@ -146,13 +159,21 @@ def _desk(config: TrainingConfig) -> Dataset:
     return desk.load(config.domain, sizes={wanted: config.num_examples, Split.HELD_OUT: config.held_out}, seed=config.seed)
 
 
-def _from_files(config: TrainingConfig) -> Dataset:
+def _from_files(config: TrainingConfig, data: questions.Values | None = None) -> Dataset:
     """Questions with answers: gsm8k, custom, those of installed packages, or what a function of one's own (`MODULE:NAME`)
     gives, which takes what `questions.custom` takes."""
     name, domain = config.dataset_name, config.domain
     load = registry.load("tasks", name)
+    columns = questions.QuestionColumns(
+        question=config.question_column, answer=config.answer_column, domain=config.domain_column
+    )
+    if columns != questions.QuestionColumns() and name != "custom":
+        raise InputError(f"the columns of {name} are known; name those of a file of your own: --dataset custom")
+    more = {"columns": columns} if name == "custom" else {}
     with extension.named("tasks", name):
-        dataset = load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
+        dataset = load(
+            config.input_path if data is None else data, config.held_out_path, domain=domain, least=config.min_tasks, **more
+        )
     if not isinstance(dataset, Dataset):
         raise InputError(f"the data set {name!r} is none: it gave a {type(dataset).__name__}, and no Dataset")
     found = tuple(task for task in dataset.tasks if domain in ("", task.domain))

@@ -12,6 +12,7 @@ MODULE:CLASS or MODULE:CLASS:TEXT   a client of your own, made without arguments
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -35,6 +36,12 @@ _NEED_MORE = {
 }
 
 
+_SIZES = frozenset({"tiny", "small", "base"})
+"""In which the embedded model can be trained. Typed alone, none is meant for a model of OpenAI's."""
+_SERVER = re.compile(
+    r"@((?:localhost|(?:\d+\.){3}\d+|[\w-]+(?:\.[\w-]+)*\.[a-z]{2,})(?::\d+)?(?:/\S*)?|[\w-]+:\d+(?:/\S*)?)$", re.IGNORECASE
+)
+"""Behind a model's name, what can only be meant for a server, though it lacks its http://."""
 _PROVIDERS = frozenset({
     "anthropic", "azure", "bedrock", "cerebras", "claude", "cohere", "deepseek", "fireworks", "gemini", "google", "groq",
     "huggingface", "litellm", "lmstudio", "mistral", "mistralai", "openrouter", "perplexity", "replicate", "together",
@@ -62,6 +69,55 @@ def embedded_weights(size: str) -> Path:
     raise ModelRefused(f"no embedded model {size!r}; there are: {', '.join(embedded_sizes()) or 'none installed'}")
 
 
+def checked_address(url: str) -> str:
+    """The address of a server, as it came.
+
+    Raises:
+        ModelRefused: It does not begin with http:// or https://, so that nobody can be asked there.
+    """
+    if not re.match(r"https?://[^/\s]", url):
+        shown = url.rpartition("@")[2]
+        raise ModelRefused(
+            f"{shown!r} is no address of a server: write it with http:// or https://, as in http://{_host(shown)}"
+        )
+    return url
+
+
+def _host(url: str) -> str:
+    return url.rpartition("//")[2] or "localhost:8000/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPrice:
+    """What a model of one's own costs, in US dollars for a million tokens."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that the server had kept from before; `None` for as any other."""
+
+
+_own: dict[str, OwnPrice] = {}
+
+
+def know_prices(prices: Mapping[str, OwnPrice]) -> None:
+    """Let these hold in this process, before what any list says. By the model's name, as after `--model` or as its server says
+    it."""
+    _own.clear()
+    _own.update(prices)
+
+
+def own_price(provider: str, model: str) -> OwnPrice | None:
+    """What the user says that a model costs; `None` where nothing is said. `provider` is an id, or a server's base URL."""
+    for name, price in _own.items():
+        if name == model:
+            return price
+        parsed = parse(name)
+        if parsed.rest == model and (parsed.base_url or provider).rstrip("/") == provider.rstrip("/"):
+            return price
+    return None
+
+
 def split_adapter(named: str) -> tuple[str, str]:
     """A model of this process and the folder of the adapter on it, empty when there is none: `base+runs/1/adapter`."""
     where, _, adapter = named.partition("+")
@@ -82,8 +138,13 @@ def parse(name: str) -> ModelName:
     """Take a model's name apart. A bare name is an OpenAI model, as users of older systems type it."""
     before, *urls = re.split(r"@(?=https?://)", name.strip(), maxsplit=1)
     kind, colon, rest = before.partition(":")
+    if not urls and (server := _SERVER.search(before)):
+        checked_address(server[1])
     if registry.known("models", kind):
         pass
+    elif not colon and kind in _SIZES:
+        sizes = " or ".join(f"embedded:{size}" for size in embedded_sizes())
+        raise ModelError(f"{kind!r} is a size of the embedded model, which is {sizes}; one of OpenAI's would be openai:{kind}")
     elif not colon and not get_close_matches(kind, registry.names("models"), cutoff=0.8):
         kind, rest = "openai", before
     elif kind.lower() in _PROVIDERS and not rest[:1].isupper():

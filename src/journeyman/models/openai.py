@@ -19,7 +19,7 @@ from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.core.messages import ToolUse, arguments_text
 from journeyman.core.trace import OWN_AGENT
 from journeyman.io.retry import retry_after
-from journeyman.models import HOME, KEY, pricing
+from journeyman.models import HOME, KEY, checked_address, pricing
 from journeyman.models.base import Dialect, ModelRequest, PromptMessage, Reply, ToolOffer, ToolsRefused, named
 
 # What a chat-completions server answers, read into values. Servers differ in what they leave out, so little is required.
@@ -180,7 +180,7 @@ class OpenAI:
         max_retries: int = 2,
     ) -> None:
         self.model = model
-        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOME).rstrip("/")
+        self.base_url = checked_address(base_url or os.environ.get("OPENAI_BASE_URL") or HOME).rstrip("/")
         self.timeout = timeout
         """Seconds in which the server must send something."""
         self.max_retries = max_retries

@@ -1,4 +1,4 @@
-"""What calls cost, from the price list that comes with genai-prices. No network is used.
+"""What calls cost: as the user says, else from the price list that comes with genai-prices. No network is used.
 
 Everything here answers `None` for "unknown", never 0: a model without a price is not a free one.
 """
@@ -15,7 +15,7 @@ from genai_prices import Usage, calc_price
 from genai_prices.types import PriceCalculation, TieredPrices
 
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.models import parse
+from journeyman.models import own_price, parse
 
 _MILLION = 1_000_000
 _PROBE = 1_000_000
@@ -61,6 +61,10 @@ def cost(
     if input_tokens is None or output_tokens is None:
         return None
     read, wrote = cached or 0, written or 0
+    if own := own_price(provider, model):
+        kept = own.input if own.cached is None else own.cached
+        fresh = input_tokens - read
+        return None if fresh < 0 else (fresh * own.input + read * kept + output_tokens * own.output) / _MILLION
     rates = _rates(provider, model, int(time.time()) // _SLOT)
     if rates is None:
         return None
@@ -93,7 +97,9 @@ def _rates(provider: str, model: str, slot: int) -> _Rates | Literal["by length"
 
 
 def per_million(provider: str, model: str) -> PerMillion | None:
-    """The list price of a model, to price a run before it starts."""
+    """The price of a model, to price a run before it starts."""
+    if own := own_price(provider, model):
+        return PerMillion(input=own.input, output=own.output)
     # A million tokens in one call could reach a tier for long prompts, so a thousand are priced and scaled up.
     sent = _price(provider, model, Usage(input_tokens=1000, output_tokens=0))
     written = _price(provider, model, Usage(input_tokens=0, output_tokens=1000))
@@ -103,8 +109,10 @@ def per_million(provider: str, model: str) -> PerMillion | None:
 
 
 def of(name: str) -> PerMillion | None:
-    """The list price of a model by the name that a user types, as in `openai:gpt-5-mini`."""
+    """The price of a model by the name that a user types, as in `openai:gpt-5-mini`."""
     parsed = parse(name)
+    if own := own_price(parsed.base_url or parsed.kind, parsed.rest):
+        return PerMillion(input=own.input, output=own.output)
     if parsed.kind == "embedded":
         return PerMillion(input=0.0, output=0.0)
     if parsed.kind != "openai":

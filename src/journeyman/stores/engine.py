@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
@@ -311,11 +312,75 @@ def step_of(url: str) -> str | None:
     """
     if is_nowhere(url):
         return None
+    with _alone(url) as (connection, name):
+        return current(connection, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSize:
+    """How much there is in a store."""
+
+    bytes: int
+    """On the disk, with what is not yet in the database's own file."""
+    rows: Mapping[str, int]
+    """By table."""
+
+
+def size_of(url: str) -> StoreSize:
+    """How much a store holds. Nothing is made or migrated.
+
+    Raises:
+        StoreError: It cannot be reached, or is not a database.
+    """
+    with _alone(url) as (connection, _):
+        tables = sorted(set(sa.inspect(connection).get_table_names()) & METADATA.tables.keys())
+        rows = {table: int(connection.scalar(sa.select(sa.func.count()).select_from(sa.table(table))) or 0) for table in tables}
+        if connection.dialect.name == "postgresql":
+            return StoreSize(
+                bytes=int(connection.scalar(sa.text("select pg_database_size(current_database())")) or 0), rows=rows
+            )
+    path = sqlite_file(url)
+    files = (path.with_name(f"{path.name}{ending}") for ending in ("", "-wal"))
+    return StoreSize(bytes=sum(file.stat().st_size for file in files if file.exists()), rows=rows)
+
+
+def sqlite_file(url: str) -> Path:
+    """The file of a store that is one.
+
+    Raises:
+        InputError: It is not on SQLite.
+    """
+    name, parsed = parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        raise InputError(f"the store {name} is no file")
+    return Path(parsed.database or "")
+
+
+def vacuum(url: str) -> None:
+    """Give the room of what was forgotten back to the disk, and count anew how tables are best read.
+
+    Raises:
+        StoreError: It cannot be reached or written, or somebody writes to it.
+    """
+    with _alone(url) as (connection, _):
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("vacuum (analyze)")
+            return
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        connection.rollback()
+        for statement in ("vacuum", "analyze", "pragma wal_checkpoint(truncate)"):
+            driver.execute(statement)
+
+
+@contextmanager
+def _alone(url: str) -> Iterator[tuple[sa.Connection, str]]:
+    """A connection for one thing, and how to call the store in a message."""
     name, engine = connect(url)
     try:
         with engine.connect() as connection:
-            return current(connection, name)
-    except sa.exc.SQLAlchemyError as error:
+            yield connection, name
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
         raise StoreError(f"{name}: {describe(error)}") from error
     finally:
         engine.dispose()

@@ -52,3 +52,21 @@ def is_demo(store: str | Path, folder: Path) -> bool:
 _FILE = "sqlite:///"
 MEMORY = "memory:"
 """The store that keeps nothing."""
+
+
+_NOTE = "store.url"
+
+
+def note(folder: Path, store: str) -> None:
+    """Write into the folder of a run where its attempts are kept, without a password."""
+    url = redacted(as_url(store if is_url(store) else Path(store).resolve()))
+    (folder / _NOTE).write_text(f"{url}\n", encoding="utf-8")
+
+
+def noted(folder: Path) -> str | None:
+    """The store that the folder of a run names; `None` where it names none, or one that is not there any more."""
+    try:
+        url = (folder / _NOTE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return url if url and not is_nowhere(url) else None

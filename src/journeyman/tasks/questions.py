@@ -1,6 +1,7 @@
 """Questions with a known answer: GSM8K in its own form, and anybody's own.
 
-A row is `{"question": …, "answer": …}`, in JSON lines or one JSON list, gzipped or not. It may also name its `domain`, `id`,
+A row is `{"question": …, "answer": …}`, in JSON lines, one JSON list or CSV, gzipped or not, or in Parquet. The two columns may
+have other names: those of Hugging Face, Inspect and OpenAI are known, and any can be said. It may also name its `domain`, `id`,
 `split` and `cluster`. GSM8K's answers end in `#### number`. Everything that is wrong with the files is said at once, before
 anything is done.
 """
@@ -21,6 +22,8 @@ from journeyman.tasks.base import Dataset, Verifier
 
 log = logging.getLogger(__name__)
 
+Values = Iterable[Mapping[str, Any]]
+"""Rows in memory: a list of mappings, or a DataFrame of pandas."""
 SPLITS: Mapping[str, Split] = {
     "train": Split.TRAIN,
     "validation": Split.VALIDATION,
@@ -39,6 +42,26 @@ LEAST = 30
 """Held-out questions that a gate needs, unless it is told otherwise."""
 
 _DOWNLOADED = "openai/gsm8k"
+LONGEST = 4_000_000
+"""Characters of a question: about a million tokens, which hardly a model reads. A longer one is a file in the wrong column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionColumns:
+    """Which columns of a file are what; empty for what their names tell."""
+
+    question: str = ""
+    answer: str = ""
+    domain: str = ""
+
+
+_QUESTIONS = ("question", "input", "prompt", "query", "problem", "instruction", "user", "text", "q")
+_ANSWERS = (
+    "answer", "target", "completion", "response", "output", "ideal", "expected", "expected_output", "expected_answer",
+    "ground_truth", "reference", "solution", "final_answer", "label", "a",
+)  # fmt: skip
+_CHAT = "messages"
+"""A conversation whose last word is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +95,26 @@ def gsm8k(input: str = "", held_out: str = "", *, domain: str = "", least: int =
     return _dataset("gsm8k", known, _file(held_out, number=True), verifier=Number())
 
 
-def custom(input: str = "", held_out: str = "", *, domain: str = "", least: int = LEAST) -> Dataset:
+def custom(
+    input: "str | Values" = "",
+    held_out: "str | Values" = "",
+    *,
+    domain: str = "",
+    least: int = LEAST,
+    columns: QuestionColumns = QuestionColumns(),
+) -> Dataset:
     """Anybody's questions. Answers that are numbers are compared as numbers, others as texts.
 
     Args:
+        input: A file, or rows in memory: mappings, or a DataFrame.
         domain: The one that will be used: of its questions at least so many are held out, where there are twice as many.
         least: What a gate needs.
     """
-    if not input and not held_out:
+    if _is_none(input) and _is_none(held_out):
         raise InputError("the data set 'custom' needs a file of questions: --input FILE")
-    outside = _file(held_out)
-    inside = _file(input) if outside else _known(_file(input), domain, least)
+    outside = _file(held_out, columns=columns)
+    inside = _file(input, columns=columns)
+    inside = inside if outside else _known(inside, domain, least)
     return _dataset("custom", inside, outside, verifier=Exact())
 
 
@@ -194,35 +226,122 @@ def _refuse_same_ids(placed: Sequence[_Question]) -> None:
     bad.check()
 
 
-def _file(path: str, *, number: bool = False) -> list[_Question]:
+def guessed(path: str) -> str:
+    """Which data set a file of questions is: `gsm8k` where each answer ends as there, `humaneval` or `mbpp` where there are
+    tests, else `custom`. What is wrong with it is said by who reads it.
+
+    Raises:
+        InputError: It cannot be read at all.
+    """
+    if Path(path).is_dir():
+        return "gsm8k"
+    found = [row.value for row in rows.read(path, rows.Complaints(""))]
+    if any({"test", "entry_point"} <= row.keys() for row in found):
+        return "humaneval"
+    if any("test_list" in row for row in found):
+        return "mbpp"
+    if any({"tree", "statement"} <= row.keys() for row in found):
+        return "repository"
+    answers = [row.get("answer") for row in found]
+    return "gsm8k" if found and all(isinstance(each, str) and _ends_in_number(each) for each in answers) else "custom"
+
+
+def _is_none(input: "str | Values") -> bool:
+    # A DataFrame does not say whether it is empty by being asked whether it is true.
+    return isinstance(input, str) and not input
+
+
+def _file(path: "str | Values", *, number: bool = False, columns: QuestionColumns = QuestionColumns()) -> list[_Question]:
     """The questions in a file; none when there is no path. `number` says that every answer must hold one."""
-    if not path:
+    if _is_none(path):
         return []
-    bad = rows.Complaints(f"{path} holds rows that cannot be used")
-    found = [question for row in rows.read(path, bad) if (question := _question(row, number, bad)) is not None]
+    name = path if isinstance(path, str) else "the data"
+    bad = rows.Complaints(f"{name} holds rows that cannot be used")
+    listed = list(rows.read(path, bad) if isinstance(path, str) else rows.of_values(path, bad))
+    if listed:
+        columns = _meant(name, list(dict.fromkeys(column for row in listed for column in row.value)), columns)
+    found = [question for row in listed if (question := _question(row, number, bad, columns)) is not None]
     for what, lacking in (("split", [q.split is None for q in found]), ("cluster", [not q.task.cluster for q in found])):
         if not all(lacking):
             for question in compress(found, lacking):
                 bad.add(question.where, f"no {what}, though other rows have one")
     bad.check()
     if not found:
-        raise InputError(f"{path} holds no questions: it is empty")
+        raise InputError(f"{name} holds no questions: it is empty")
     return found
 
 
-def _question(row: rows.FileRow, number: bool, bad: rows.Complaints) -> _Question | None:
+def _meant(name: str, there: Sequence[str], said: QuestionColumns) -> QuestionColumns:
+    """Which columns are what: as somebody said, else the one whose name tells it.
+
+    Raises:
+        InputError: One that was named is not there, or the names do not tell which it is.
+    """
+    seen = f"there are the columns {', '.join(there)}"
+    for option, column in (("question", said.question), ("answer", said.answer), ("domain-column", said.domain)):
+        if column and column not in there:
+            raise InputError(f"{name} has no column {column!r}, which --{option} names; {seen}")
+    if _CHAT in there and not said.question and not said.answer and not {"question", "answer"} & set(there):
+        return QuestionColumns(question=_CHAT, answer=_CHAT, domain=said.domain or "domain")
+    found: dict[str, str] = {}
+    for what, names, column in (("question", _QUESTIONS, said.question), ("answer", _ANSWERS, said.answer)):
+        taken = {said.question, said.answer, *found.values()}
+        near = [each for each in there if _spelled(each) in names and each not in taken]
+        # What has the very name is it, whatever stands beside it.
+        exact = [each for each in near if _spelled(each) == names[0]]
+        candidates = [column] if column else exact or near
+        if len(candidates) != 1:
+            which = "none is plainly" if not candidates else f"{' and '.join(candidates)} could each be"
+            raise InputError(f"{name}: {which} the {what}; say which one is: --{what} COLUMN ({seen})")
+        (found[what],) = candidates
+    return QuestionColumns(**found, domain=said.domain or "domain")
+
+
+def _spelled(column: str) -> str:
+    return column.strip().casefold().replace(" ", "_").replace("-", "_")
+
+
+def _text_of(told: Any, *, of_answer: bool = False) -> Any:
+    """What a cell says: a text or a number as it is; the only one of a list; of chat messages the last word of the one who
+    answers, or what was said to him before."""
+    if isinstance(told, list) and told and all(isinstance(each, Mapping) and "content" in each for each in told):
+        ends = told[-1].get("role") == "assistant"
+        if of_answer:
+            return told[-1]["content"] if ends else None
+        before = told[:-1] if ends else told
+        return "\n\n".join(str(each["content"]) for each in before if each["content"])
+    if isinstance(told, list) and len(told) == 1:
+        told = told[0]
+    return repr(told) if of_answer and isinstance(told, int | float) and not isinstance(told, bool) else told
+
+
+def _with_choices(question: Any, choices: Any) -> Any:
+    """Inspect's multiple choice: the answer is a letter."""
+    if not isinstance(question, str) or not isinstance(choices, list) or not 0 < len(choices) <= 26:
+        return question
+    return "\n".join([question, *(f"{chr(65 + place)}) {choice}" for place, choice in enumerate(choices))])
+
+
+def _question(
+    row: rows.FileRow,
+    number: bool,
+    bad: rows.Complaints,
+    columns: QuestionColumns = QuestionColumns(question="question", answer="answer"),
+) -> _Question | None:
     """The row's question, or everything that is wrong with it."""
     value = row.value
-    question, answer = value.get("question"), value.get("answer")
-    domain, split, name = value.get("domain", "general"), value.get("split"), value.get("id")
+    question = _with_choices(_text_of(value.get(columns.question)), value.get("choices"))
+    answer = _text_of(value.get(columns.answer), of_answer=True)
+    domain, split, name = value.get(columns.domain or "domain", "general"), value.get("split"), value.get("id")
     cluster = value.get("cluster")
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        answer = repr(answer)
+    told = ((columns.question, question), (columns.answer, answer), (columns.domain or "domain", domain))
     wrong = [
         f"no {what}" if text is None else f"the {what} is {'empty' if isinstance(text, str) else 'no text'}"
-        for what, text in (("question", question), ("answer", answer), ("domain", domain))
+        for what, text in told
         if not isinstance(text, str) or not text.strip()
     ]
+    if isinstance(question, str) and len(question) > LONGEST:
+        wrong.append(f"the {columns.question} has {len(question):,} characters, and no model reads more than {LONGEST:,}")
     if split is not None and str(split).casefold() not in SPLITS:
         wrong.append(f"there is no split {split!r} (there are train, validation and test)")
     wrong += [

@@ -1,15 +1,20 @@
-"""Rows from a file that somebody else wrote: JSON lines or one JSON list, gzipped or not, each with the line it stands at."""
+"""Rows from a file that somebody else wrote: JSON lines, one JSON list or CSV, gzipped or not, or Parquet; each with its place.
 
+JSON is recognised by what it holds. A table is recognised by how its file is named, or as Parquet by its first bytes.
+"""
+
+import csv
+import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from journeyman.core.errors import InputError
-from journeyman.io.jsonl import Unusable, as_object, iter_jsonl, json_object, open_maybe_compressed
+from journeyman.core.errors import InputError, MissingExtra
+from journeyman.io.jsonl import LONGEST, Unusable, as_object, iter_jsonl, json_object, open_maybe_compressed
 
 _GAP = re.compile(r"[\s,]*")
 _START = 512
@@ -21,7 +26,7 @@ _ALIKE, _NAMED = 5, 10
 @dataclass(frozen=True, slots=True)
 class FileRow:
     where: str
-    """`file:line`."""
+    """`file:line`; of Parquet `file:row`."""
     value: dict[str, Any]
 
 
@@ -58,6 +63,12 @@ def read(path: Path | str, bad: Complaints) -> Iterator[FileRow]:
     Raises:
         InputError: The file cannot be read at all.
     """
+    if _is_parquet(path):
+        yield from _of_parquet(path)
+        return
+    if Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
+        yield from _of_table(path, bad)
+        return
     if not _is_list(path):
         for line in iter_jsonl(path, json_object, bad=bad.add):
             yield FileRow(line.where, line.value)
@@ -73,6 +84,71 @@ def read(path: Path | str, bad: Complaints) -> Iterator[FileRow]:
             yield FileRow(where, as_object(value, text))
         except Unusable as error:
             bad.add(where, str(error))
+
+
+def of_values(values: Iterable[Mapping[str, Any]], bad: Complaints) -> Iterator[FileRow]:
+    """Rows that a program has in memory, as mappings or as a DataFrame; each is told by its number, from 1."""
+    records = getattr(values, "to_dict", None)
+    # What pandas calls missing is a float that equals nothing.
+    listed = records("records") if records is not None else values
+    for number, value in enumerate(listed, start=1):
+        where = f"row {number}"
+        if isinstance(value, Mapping):
+            yield FileRow(where, {str(name): each for name, each in value.items() if each == each})
+        else:
+            bad.add(where, f"a {type(value).__name__}, and no mapping of columns to values")
+
+
+_DELIMITERS = ",;\t|"
+
+
+def _of_table(path: Path | str, bad: Complaints) -> Iterator[FileRow]:
+    """The rows below the first, which names the columns. An empty cell is no value."""
+    with open_maybe_compressed(path) as file:
+        text = file.read().decode("utf-8-sig")
+    first = text[: text.find("\n")] if "\n" in text else text
+    # The first row holds names, which hardly hold one: guessing from the texts below it goes wrong.
+    delimiter = "\t" if ".tsv" in Path(path).name else max(_DELIMITERS, key=first.count)
+    csv.field_size_limit(LONGEST)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{path}: two columns are called {twice!r}; give each a name of its own")
+        before = reader.line_num
+        for cells in reader:
+            where, before = f"{path}:{before + 1}", reader.line_num
+            if len(cells) > len(names):
+                bad.add(
+                    where, f"{len(cells)} cells, and there are {len(names)} columns; put a text with {delimiter!r} into quotes"
+                )
+            elif any(cells):
+                yield FileRow(where, {name: cell for name, cell in zip(names, cells, strict=False) if cell.strip()})
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: no CSV ({error})") from None
+
+
+def _is_parquet(path: Path | str) -> bool:
+    if Path(path).suffix == ".parquet":
+        return True
+    with open_maybe_compressed(path) as file:
+        return file.read(4) == b"PAR1"
+
+
+def _of_parquet(path: Path | str) -> Iterator[FileRow]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise MissingExtra(f"{path} is Parquet: pip install 'journeyman[data]' to read it, or save it as CSV") from None
+    with open_maybe_compressed(path) as file:
+        try:
+            table = parquet.read_table(file)
+        except pyarrow.ArrowException as error:
+            raise InputError(f"{path} is no Parquet: {next(iter(str(error).splitlines()), '')}") from None
+    for number, value in enumerate(table.to_pylist(), start=1):
+        yield FileRow(f"{path}:{number}", {name: each for name, each in value.items() if each is not None})
 
 
 def _is_list(path: Path | str) -> bool:

@@ -29,6 +29,11 @@ class RecordedTrace:
     """Of what was read from a file, its format. A trace of our own format keeps the `source` that it came in by at first."""
 
 
+def has_failed(said: bool | None, result: str) -> bool:
+    """Whether a tool failed: as its record says (`said`), and where that says nothing as its answer does."""
+    return failed(result) if said is None else said
+
+
 _WORDS = ("error", "exception", "traceback", "fatal:")
 _FALSE = ("success", "ok")
 

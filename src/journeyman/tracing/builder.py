@@ -7,7 +7,7 @@ from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn, Usage
 from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import NO_TIME, RecordedTrace, has_failed
 from journeyman.tracing.fields import seconds
 
 UNANSWERED = "there is no answer to this call"
@@ -180,7 +180,7 @@ def tool_call(
         tool=call.tool,
         arguments=call.arguments,
         result=answer.text if answer else "",
-        ok=answer is not None and not answer.failed,
+        ok=answer is not None and not has_failed(answer.failed, answer.text),
         error=answer.error if answer else unanswered,
         started_at=answer.started_at if answer else None,
         seconds=answer.seconds if answer else None,

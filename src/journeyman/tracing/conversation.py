@@ -7,7 +7,7 @@ from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text, joined
 from journeyman.core.trace import Message
-from journeyman.tracing.fields import as_json, first, first_count, mapping, objects, parsed_if_json, string, text, word
+from journeyman.tracing.fields import as_json, first, first_count, flag, mapping, objects, parsed_if_json, string, text, word
 
 TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
 CALLS = frozenset(
@@ -183,13 +183,12 @@ def part_answer(part: Mapping[str, Any]) -> Turn | None:
     if isinstance(result, Mapping) and set(result) <= {"type", "value"} and "value" in result:
         result = result["value"]
     id = first(part, "call_id", "tool_use_id", "toolCallId", "tool_call_id", "id", "toolUseId")
-    failed = part.get("is_error")
     return Turn(
         "tool",
         answer_text(result),
         answers=str(id) if id is not None else None,
         tool=word(part.get("name")),
-        failed=failed if isinstance(failed, bool) else None,
+        failed=flag(part.get("is_error")),
     )
 
 

@@ -62,6 +62,11 @@ def seconds(start: datetime | None, end: datetime | None) -> float | None:
     return (end - start).total_seconds()
 
 
+def flag(value: Any) -> bool | None:
+    """True or false; anything else is not known."""
+    return value if isinstance(value, bool) else None
+
+
 def string(value: Any) -> str:
     """A text, or an empty one."""
     return value if isinstance(value, str) else ""

@@ -78,7 +78,7 @@ def day(name: str, traces: int, **more: Any) -> StatisticsGroup:
     told = dict(
         name=name, traces=traces, model_calls=1, tool_calls=0, failed_tool_calls=0, errors=1, good=0, bad=0, mean_reward=None,
         rewarded=0, reward_low=None, reward_high=None, input_tokens=0, output_tokens=0, uncounted=0, cost=0.0, unpriced=0,
-        median_seconds=None, p95_seconds=4.0, p99_seconds=5.0,
+        timed=1, median_seconds=None, p95_seconds=4.0, p99_seconds=5.0,
     )  # fmt: skip
     return StatisticsGroup(**{**told, **more})
 

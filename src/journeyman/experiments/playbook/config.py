@@ -18,6 +18,7 @@ from journeyman.experiments.settings import (
 from journeyman.io.config import HIDDEN, BudgetSettings, Count, config, option
 from journeyman.optimizers.playbook.config import LearnConfig, TraceLearningSettings
 
+_COLUMNS = ("question_column", "answer_column", "domain_column")
 DESK_TASKS = 100_000
 """As many as are made in seconds. The desk makes its tasks to order, and has only so many to say."""
 
@@ -27,9 +28,15 @@ class TrainingConfig(LearnConfig, ModelSettings, ExaminationSettings, ReleaseSet
     """Everything that a training run can be told. The names are those of the ACE offline trainer, which many come from."""
 
     dataset_name: Annotated[str, option("--dataset")] = "gsm8k"
-    """gsm8k, custom, humaneval, mbpp, desk, or repository: a file that `journeyman tasks generate` wrote."""
+    """gsm8k, custom, humaneval, mbpp, desk, or repository, which `journeyman tasks generate` writes; guessed from a file."""
     input_path: Annotated[str, option("--input", metavar="FILE")] = ""
-    """The data set: GSM8K's JSON lines, or JSON with question and answer; gsm8k is downloaded when there is none."""
+    """The data set: CSV, JSON lines, JSON or Parquet with questions and answers; gsm8k is downloaded when there is none."""
+    question_column: Annotated[str, option("--question", metavar="COLUMN")] = ""
+    """The column of the file that holds the question; guessed where its name tells."""
+    answer_column: Annotated[str, option("--answer", metavar="COLUMN")] = ""
+    """The column that holds the answer; likewise."""
+    domain_column: Annotated[str, option(metavar="COLUMN")] = ""
+    """The column that says to which domain each question belongs, where it is not called domain."""
     held_out_path: Annotated[str, option("--held-out-input", metavar="FILE")] = ""
     """Held-out tasks; else some are set apart from --input, by a hash of the question."""
     dataset_split: Annotated[Literal["train", "validation"], option("--split", why="test is for examining")] = "train"
@@ -66,10 +73,11 @@ class TrainingConfig(LearnConfig, ModelSettings, ExaminationSettings, ReleaseSet
     def json(self) -> dict[str, Any]:
         """The settings as a run keeps them: everything but where its store is.
 
-        The usual optimizer is not named, so that runs of before keep their names.
+        The usual optimizer and columns are not named, so that runs of before keep their names.
         """
-        usual = ("store", "optimizer") if self.optimizer == "playbook" else ("store",)
-        return {key: value for key, value in asdict(self).items() if key not in usual}
+        left_out = {"store", *(name for name in _COLUMNS if not getattr(self, name))}
+        left_out |= {"optimizer"} if self.optimizer == "playbook" else set()
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
 SCENARIOS = "scenarios"
@@ -82,6 +90,9 @@ class ScenarioConfig(TrainingConfig):
     """What a training run on scenarios can be told, beyond what any can."""
 
     dataset_name: Annotated[str, HIDDEN] = SCENARIOS
+    question_column: Annotated[str, HIDDEN] = ""
+    answer_column: Annotated[str, HIDDEN] = ""
+    domain_column: Annotated[str, HIDDEN] = ""
     input_path: Annotated[str, option("--scenarios", metavar="FILE")] = ""
     """The file of scenarios, in YAML or JSON; without one the five that ship with the package."""
     held_out_path: Annotated[str, option("--held-out-input", metavar="FILE")] = ""

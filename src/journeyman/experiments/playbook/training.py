@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -21,7 +22,7 @@ from typing import Any
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import Attempt
 from journeyman.core.candidate import Candidate
-from journeyman.core.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
+from journeyman.core.errors import InputError, JourneymanError, MissingExtra, ModelError, PlaybookError, SettingError, TaskError
 from journeyman.core.playbook import Playbook
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task, content
@@ -45,7 +46,9 @@ from journeyman.optimizers.playbook.run import PlaybookRun, Progress, fresh, reo
 from journeyman.optimizers.playbook.text_optimizer import learner
 from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Unwatched, Watcher
 from journeyman.stores import Store, open_store
+from journeyman.stores.urls import note
 from journeyman.tasks.base import Dataset, digest
+from journeyman.tasks.questions import Values
 
 __all__ = ["OfflineTrainer", "TrainingConfig", "TrainingMetrics", "TrainingResult", "create_offline_trainer"]
 
@@ -154,9 +157,9 @@ class _Keeping:
 # From names to a run, and from a run to the files that it leaves.
 
 
-def create_offline_trainer(**settings: Any) -> "OfflineTrainer":
-    """A trainer from the fields of `TrainingConfig`."""
-    return OfflineTrainer(TrainingConfig(**settings))
+def create_offline_trainer(*, data: Values | None = None, **settings: Any) -> "OfflineTrainer":
+    """A trainer from the fields of `TrainingConfig`, and perhaps from rows in memory: a list of mappings, or a DataFrame."""
+    return OfflineTrainer(TrainingConfig(**settings), data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,11 +274,20 @@ class TrainingResult:
 class OfflineTrainer:
     """Trains a playbook, proves it on held-out tasks, and writes it down."""
 
-    def __init__(self, config: TrainingConfig, *, watcher: Watcher | None = None) -> None:
+    def __init__(self, config: TrainingConfig, *, watcher: Watcher | None = None, data: Values | None = None) -> None:
+        """
+        Args:
+            data: Rows in memory instead of a file, as mappings or a DataFrame, each with a question and an answer.
+        """
+        if data is not None:
+            config = replace(config, dataset_name="custom")
         self._limit = config.max_cost
         """As it was given: for a run that is resumed, infinity takes its limit off."""
         self.config = replace(config, max_cost=None) if config.max_cost == math.inf else config
         self.watcher = watcher or Unwatched()
+        self._data = data
+        self.there_are: Mapping[Split, int] = {}
+        """How many tasks of each split the data set has, of which as many are taken as the settings ask for."""
         self._custom_examples: Sequence[Task] | None = None
         """Training tasks to use instead of the data set's, as older programs set them."""
         self._dataset: Dataset | None = None
@@ -324,6 +336,21 @@ class OfflineTrainer:
             optimizer=self.config.optimizer,
         )
 
+    def hindrances(self) -> tuple[str, ...]:
+        """What would keep the models from answering now, though they are named well: a run can be priced without a key.
+
+        Raises:
+            ModelError: A model or its server is named wrongly.
+        """
+        found = list[str]()
+        for name in dict.fromkeys(self.config.models):
+            wiring.check_name(name, base_url=self.config.base_url)
+            try:
+                wiring.check(name, base_url=self.config.base_url, key_env=self.config.key_env)
+            except (ModelError, MissingExtra) as error:
+                found.append(str(error))
+        return tuple(found)
+
     def begin(self, initial_playbook_path: str | Path | None = None) -> PlaybookRun:
         """A new run on the disk, with nothing spent yet.
 
@@ -337,7 +364,9 @@ class OfflineTrainer:
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
         folder = fresh(self._runs, self.config.dataset_name, spoken(self.config.domain), name)
-        return PlaybookRun.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
+        begun = PlaybookRun.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
+        note(folder, self.config.store)
+        return begun
 
     def reopen(self, run_id: str | None = None) -> PlaybookRun:
         """A run that was interrupted. The trainer takes over its settings, but for `store`, and for `max_cost` and the outputs
@@ -542,7 +571,8 @@ class OfflineTrainer:
     def _selected(self) -> Dataset:
         if self._custom_examples is not None:
             return self._of_examples(self._custom_examples)
-        found = wiring.load_dataset(self.config)
+        found = wiring.load_dataset(self.config, data=self._data)
+        self.there_are = Counter(task.split for task in found.tasks)
         wanted = Split(self.config.dataset_split)
         train = [replace(task, split=Split.TRAIN) for task in self._in_order(found.split(wanted))][: self.config.num_examples]
         if not train:

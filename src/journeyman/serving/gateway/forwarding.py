@@ -366,7 +366,7 @@ class Mirrors:
         record.upstream, record.base_url = upstream.name, upstream.base_url
         said = await self._asking.ask_aside(asking.call, upstream, asking.meant or upstream)
         if isinstance(said, UpstreamFailure):
-            record.error = f"the upstream {upstream.name} {said.said}"
+            record.error = f"{upstream.spoken} {said.said}"
         elif said.status in _TOO_MUCH:
             said.close()
             self._rests_until = monotonic() + _RESTS
@@ -395,7 +395,7 @@ class Mirrors:
             while data := await response.content.readany():
                 record.add(data)
         except broken() as error:
-            record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
+            record.error = f"{upstream.spoken} broke off: {type(error).__name__}"
         finally:
             response.close()
 
@@ -458,7 +458,7 @@ class _ProxiedCall:
                     data, held = self._before_the_end(held, data)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except broken() as error:
-            record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
+            record.error = f"{upstream.spoken} broke off: {type(error).__name__}"
             await send({"type": "http.response.body", "body": held, "more_body": True})
             return
         ended = perf_counter()

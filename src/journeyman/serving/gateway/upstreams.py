@@ -93,6 +93,8 @@ class Breaker:
 
 
 APIS: tuple[Api, ...] = ("openai", "anthropic")
+_UNNAMED = "upstream"
+"""What one is recorded as that was typed as an address alone."""
 _HOMES = {urlsplit(url).hostname: api for api, url in OFFICIAL.items()}
 _ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
 
@@ -113,6 +115,11 @@ class Upstream:
     @property
     def base_url(self) -> str:
         return self.settings.base_url
+
+    @property
+    def spoken(self) -> str:
+        """What it is called in a sentence: one that was typed without a name has none."""
+        return "the upstream" if self.name == _UNNAMED else f"the upstream {self.name}"
 
     @property
     def origin(self) -> str:
@@ -175,7 +182,7 @@ def _typed(text: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if equals and "/" not in name and ":" not in name:
         return name, url
-    return "upstream", text
+    return _UNNAMED, text
 
 
 def _with_address(settings: UpstreamSettings | None, url: str) -> UpstreamSettings:
@@ -241,7 +248,7 @@ class Routes:
         if found is None:
             found = self._at[url] = _resolved(urlsplit(url).netloc, UpstreamSettings(base_url=url), {}, typed=False)
         if api not in found.apis:
-            raise HTTPRejection(502, f"the upstream {found.name} does not speak {api}'s API", "no_upstream", api=api)
+            raise HTTPRejection(502, f"{found.spoken} does not speak {api}'s API", "no_upstream", api=api)
         return found
 
     def serving(self, api: Api, model: str | None) -> tuple[Upstream, ...]:
@@ -565,7 +572,7 @@ def _rejection(
     if failure is not None:
         upstream, why = failure
         status = 504 if why.reason == "timeout" else 502
-        return HTTPRejection(status, f"the upstream {upstream.name} {why.said}", f"upstream_{why.reason}", api=call.api)
+        return HTTPRejection(status, f"{upstream.spoken} {why.said}", f"upstream_{why.reason}", api=call.api)
     wait = min(each.breaker.wait for each in route)
     names = ", ".join(each.name for each in route)
     said = f"left alone for now, after failures in a row: {names}; try again in {wait:.0f} s"

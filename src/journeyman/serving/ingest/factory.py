@@ -23,9 +23,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import Trace
+from journeyman.experiments import settings
 from journeyman.experiments.settings import RecordSettings
 from journeyman.io.processes import spare_memory
 from journeyman.serving.ingest.base import Health, RecordCleaner
@@ -373,6 +374,9 @@ def _main(descriptor: int) -> None:
     gc.set_threshold(20_000, 20, 50)
     # Where there is too little of the machine, answers go first: what is to be recorded can wait.
     os.nice(5)
+    # What models of one's own cost. The server has read the same, and would have complained.
+    with suppress(JourneymanError):
+        settings.load()
     over = threading.Event()
     run(descriptor, lambda told: _opened(over, *told))
     # Whatever it is at is done or undone as a whole, and what it holds is given back.

@@ -159,6 +159,8 @@ class StatisticsGroup:
     uncounted: int
     cost: float
     unpriced: int
+    timed: int
+    """How many of the traces the times are of."""
     median_seconds: float | None
     p95_seconds: float | None
     p99_seconds: float | None

@@ -526,6 +526,7 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         "errors": count(traces["error"]),
         "good": count(traces["label"] == 1),
         "bad": count(traces["label"] == 0),
+        "timed": count(~np.isnan(traces["seconds"])),
         "model_calls": of_calls("calls"),
         **{name: of_calls(name) for name in _OF_CALLS},
     }

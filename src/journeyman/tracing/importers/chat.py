@@ -68,7 +68,7 @@ class ChatMessage(BaseModel):
             thought=self.reasoning_content or "\n".join(conversation.part_thoughts(self.content)),
             answers=self.tool_call_id,
             tool=self.name,
-            failed=self.is_error is True,
+            failed=self.is_error,
             model=self.model or "",
             finish=self.finish_reason,
             usage=conversation.usage_of(self.usage),

@@ -226,11 +226,12 @@ def _output(item: Mapping[str, Any]) -> Turn:
     about = fields.mapping(holder.get("metadata"))
     code, success = about.get("exit_code"), holder.get("success")
     bad = success is False or (isinstance(code, int) and code != 0)
+    is_known = isinstance(success, bool) or isinstance(code, int)
     return Turn(
         "tool",
         text,
         answers=fields.word(item.get("call_id")),
-        failed=bad,
+        failed=bad if is_known else None,
         error=f"exit status {code}" if isinstance(code, int) and code else None,
         seconds=fields.number(about.get("duration_seconds")),
     )

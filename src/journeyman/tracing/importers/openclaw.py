@@ -70,7 +70,7 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
         calls=tuple(conversation.part_calls(message.get("content"))),
         thought="\n".join(conversation.part_thoughts(message.get("content"))),
         answers=str(message["toolCallId"]) if message.get("toolCallId") else None,
-        failed=message.get("isError") is True,
+        failed=fields.flag(message.get("isError")),
         error=error,
         canned=message.get("model") == _NOBODY,
         id=str(line.get("id") or "") if role == "assistant" else "",

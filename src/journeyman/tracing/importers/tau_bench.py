@@ -280,7 +280,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
         conversation.content_text(message.get("content")),
         calls=tuple(calls),
         answers=str(message["id"]) if role == "tool" and message.get("id") else None,
-        failed=message.get("error") is True,
+        failed=fields.flag(message.get("error")),
         model=str(data.get("model") or ""),
         finish=next((each.get("finish_reason") for each in fields.objects(data.get("choices"))), None),
         usage=conversation.usage_of(message.get("usage"))._replace(cached=conversation.usage_of(data.get("usage")).cached),

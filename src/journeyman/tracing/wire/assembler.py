@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from journeyman.core.messages import ToolUse, Turn, Usage
 from journeyman.core.rollout import PRODUCTION
 from journeyman.core.trace import MIRROR, AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing.base import failed
+from journeyman.tracing.base import has_failed
 from journeyman.tracing.builder import model_call
 from journeyman.tracing.importers.finetuning import as_message
 from journeyman.tracing.wire.dialects import Dialect, Exchange, ParsedExchange, read_exchange
@@ -400,12 +400,11 @@ def _call_answered(turn: Turn, waiting: Mapping[int, ToolCall]) -> int:
 
 
 def _with_answer(step: ToolCall, turn: Turn, until: datetime | None) -> ToolCall:
-    has_failed = turn.failed if turn.failed is not None else failed(turn.text)
     seconds = (until - step.started_at).total_seconds() if until and step.started_at else None
     return replace(
         step,
         result=turn.text,
-        ok=not has_failed,
+        ok=not has_failed(turn.failed, turn.text),
         seconds=seconds if seconds is None or seconds >= 0 else None,
         raw={key: value for key, value in step.raw.items() if key != "answered"},
     )
