@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import Screen, rows_table, say, write
-from journeyman.cli.shared import emit, json_option, together
+from journeyman.cli.shared import emit, json_option, together, workers_option
 from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
@@ -224,25 +224,32 @@ def _import(  # noqa: PLR0913 - what was typed
 @click.option("--every", is_flag=True, help="Try every cheat on each task, instead of one of each kind.")
 @click.option("--plugin", metavar="MODULE", multiple=True, help="A plugin of pytest that the tests need; may be repeated.")
 @click.option("--sandbox", metavar="NAME", default="auto", help="Where code runs.  [default: the strongest there is]")
+@workers_option
 @json_option
-def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool) -> int:
+def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool, **given: Any) -> int:
     """Examine tasks by running them: the reference passes three times, nothing done fails, and no cheat is paid.
 
     Cheats are stubs, ending the process, patched tests, skips, changed tests and settings, objects that equal everything, and
     looking up what is right. Ends with 1 when a task is not sound.
 
     \b
-    Example:
+    Examples:
       journeyman tasks validate tasks.jsonl
+      journeyman tasks validate tasks.jsonl --every --workers local --item-timeout 600
     """
     from journeyman.experiments.task_generation import validate as validation
+    from journeyman.io import executors
     from journeyman.rewards.repository.cheats import KINDS
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
-    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen:
-        checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
-        found = asyncio.run(checked)
+    how: dict[str, Any] = {"box": sandbox, "every": every, "plugins": plugin}
+    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, executors.spread(given["workers"]) as workers:
+        how["told"] = lambda *_: screen.advance()
+        if workers is None:
+            found = asyncio.run(validation.validate(tasks, **how))
+        else:
+            found = validation.validate_with(workers, tasks, seconds=given["item_timeout"], **how)
     if not as_json:
         rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
         sound, tried = found.as_json()["sound"], sum(found.attempts.values())

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +14,8 @@ from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
+from journeyman.io.executors import Workers
+from journeyman.io.executors.jobs import JobItem
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.sandbox import environments
@@ -32,7 +35,8 @@ class Flaw:
 
     task: str
     what: str
-    """One of few: reference, empty, paid, found, leak, duplicate; of a cheat that was paid with its name behind a colon."""
+    """One of few: reference, empty, paid, found, leak, duplicate, unexamined; of a cheat that was paid with its name behind a
+    colon."""
     evidence: str = ""
 
 
@@ -53,6 +57,27 @@ class Validation:
     @property
     def sound(self) -> bool:
         return not self.flaws
+
+    def include(self, part: "Validation") -> None:
+        """What was found of some of the tasks."""
+        self.attempts += part.attempts
+        # A kind of which all can be told stands there with its zero, and `+=` would leave that out.
+        self.unknown.update(part.unknown)
+        self.flaws += part.flaws
+        self.runs += part.runs
+        self.cpu_seconds += part.cpu_seconds
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> "Validation":
+        """What `as_json` told."""
+        return cls(
+            tasks=told["tasks"],
+            attempts=Counter(told["attempts"]),
+            unknown=Counter(told["unknown"]),
+            flaws=[Flaw(**flaw) for flaw in told["flaws"]],
+            runs=told["runs"],
+            cpu_seconds=told["cpu_seconds"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -88,18 +113,93 @@ async def validate(
         SandboxError: The sandbox failed.
     """
     found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
-    by_environment: dict[str, list[RepositoryTask]] = defaultdict(list)
-    for task in tasks:
-        by_environment[task.environment].append(task)
-    for digest, each in by_environment.items():
-        environment = environments.opened(folder, digest)
-        async with sandbox.started(box, interpreter=environment.interpreter) as opened:
-            examiner = _Examiner(Metered(opened), folder, tuple(plugins), every, found)
+    for digest, each in _by_environment(tasks).items():
+        async with _examiner(folder, digest, box, plugins=plugins, every=every) as examiner:
             found.flaws += await examiner.lying_about(each)
-            await examiner.examine(each, told)
+            for part in await examiner.examine(each, lambda task: told(task, found)):
+                found.include(part)
             found.runs += examiner.box.runs
             found.cpu_seconds += examiner.box.cpu_seconds
     return found
+
+
+def validate_with(
+    workers: Workers,
+    tasks: Sequence[RepositoryTask],
+    folder: Path = FOLDER,
+    *,
+    box: str = "auto",
+    every: bool = False,
+    plugins: Sequence[str] = (),
+    seconds: float | None = None,
+    told: Callable[[RepositoryTask], None] = lambda _: None,
+) -> Validation:
+    """`validate`, where each worker takes a task at a time, and finds the folder at the same place. Where what is right can be
+    read is looked for here, once for an environment.
+
+    Args:
+        seconds: How long one task may take. One that took longer is not known to be sound.
+    """
+    found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
+
+    def given_up(item: dict[str, Any], why: str) -> dict[str, Any]:
+        flaw = Flaw(repository.of_json(item["task"]).id, "unexamined", why)
+        return Validation(tasks=1, flaws=[flaw]).as_json()
+
+    async def lying(digest: str, each: Sequence[RepositoryTask]) -> None:
+        async with _examiner(folder, digest, box, plugins=plugins, every=every) as examiner:
+            found.flaws += await examiner.lying_about(each)
+            found.runs += examiner.box.runs
+            found.cpu_seconds += examiner.box.cpu_seconds
+
+    for digest, each in _by_environment(tasks).items():
+        asyncio.run(lying(digest, each))
+        place = {"folder": str(folder), "sandbox": box, "every": every, "plugins": list(plugins)}
+        items = (_ValidateItem(task=task.as_json(), **place).json_item() for task in each)
+        parts = workers.map(validate_item, items, seconds=seconds, failed=given_up)
+        for task, part in zip(each, parts, strict=True):
+            found.include(Validation.of_json(part))
+            told(task)
+    return found
+
+
+class _ValidateItem(JobItem):
+    task: dict[str, Any]
+    folder: str
+    sandbox: str
+    every: bool
+    plugins: list[str]
+
+
+def validate_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What `validate_with` sends to workers: examines one task; `Validation.as_json` of it."""
+    asked = _ValidateItem.read(item)
+    task = repository.of_json(asked.task)
+
+    async def examined() -> Validation:
+        place = _examiner(Path(asked.folder), task.environment, asked.sandbox, plugins=asked.plugins, every=asked.every)
+        async with place as examiner:
+            (found,) = await examiner.examine([task], lambda _: None)
+            found.tasks, found.runs, found.cpu_seconds = 1, examiner.box.runs, examiner.box.cpu_seconds
+            return found
+
+    return asyncio.run(examined()).as_json()
+
+
+def _by_environment(tasks: Sequence[RepositoryTask]) -> Mapping[str, list[RepositoryTask]]:
+    found: dict[str, list[RepositoryTask]] = defaultdict(list)
+    for task in tasks:
+        found[task.environment].append(task)
+    return found
+
+
+@asynccontextmanager
+async def _examiner(
+    folder: Path, environment: str, box: str, *, plugins: Sequence[str], every: bool
+) -> AsyncIterator["_Examiner"]:
+    interpreter = environments.opened(folder, environment).interpreter
+    async with sandbox.started(box, interpreter=interpreter) as opened:
+        yield _Examiner(Metered(opened), folder, tuple(plugins), every)
 
 
 @dataclass(slots=True)
@@ -110,7 +210,6 @@ class _Examiner:
     folder: Path
     plugins: tuple[str, ...]
     every: bool
-    found: Validation
     trees: dict[str, Tree] = field(default_factory=dict)
 
     def tree(self, task: RepositoryTask) -> Tree:
@@ -118,20 +217,21 @@ class _Examiner:
             self.trees[task.tree] = kept_tree(task.tree, self.folder)
         return self.trees[task.tree]
 
-    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask, Validation], None]) -> None:
+    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask], None]) -> list[Validation]:
+        """What was found of each, in their order, whichever was done first."""
         free = asyncio.Semaphore(JOBS)
 
-        async def one(task: RepositoryTask) -> None:
+        async def one(task: RepositoryTask) -> Validation:
             async with free:
-                self.found.flaws += [Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))]
-                await self._tried(task)
-                told(task, self.found)
+                found = Validation(flaws=[Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))])
+                await self._tried(task, found)
+                told(task)
+                return found
 
-        await asyncio.gather(*(one(task) for task in tasks))
+        return await asyncio.gather(*(one(task) for task in tasks))
 
-    async def _tried(self, task: RepositoryTask) -> None:
-        tree = self.tree(task)
-        flaws, unknown = self.found.flaws, self.found.unknown
+    async def _tried(self, task: RepositoryTask, found: Validation) -> None:
+        tree, flaws, unknown = self.tree(task), found.flaws, found.unknown
         empty = await self._paid(task, _as_given(task, tree))
         if empty.value != 0.0:
             flaws.append(Flaw(task.id, "empty", empty.evidence))
@@ -143,7 +243,7 @@ class _Examiner:
                 break
         for attempt in attempts(task, tree, every=self.every):
             cheat = attempt.cheat
-            self.found.attempts[cheat.kind] += 1
+            found.attempts[cheat.kind] += 1
             reward = await self._paid(task, attempt.left)
             unknown[cheat.kind] += reward.value is None
             if reward.value:
