@@ -131,6 +131,7 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
     "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the model: then plain words stay."
 )
 @_environment_options
+@workers_option
 @json_option
 def generate(  # noqa: PLR0913 - a parameter an option
     rows: Path | None,
@@ -156,12 +157,16 @@ def generate(  # noqa: PLR0913 - a parameter an option
     Examples:
       journeyman tasks generate --from ../our_package --count 100
       journeyman tasks generate --from ../our_package --categories bug_fix=30,feature=20 -o mixed.jsonl
+      journeyman tasks generate --from ../our_package --count 1000 --workers local --item-timeout 300
       journeyman tasks generate --from swe-smith rows.jsonl --clone ../their_package
     """
     if rows is not None:
+        if given["workers"] != "here":
+            raise click.UsageError("rows that others wrote are tried here, one after the other; leave out --workers")
         return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
     wanted = shared_out(categories, count)
     from journeyman.experiments.task_generation import generate as generation
+    from journeyman.io import executors
     from journeyman.tasks.repository import stats_file
     from journeyman.tasks.repository.foreign import FORMATS
 
@@ -183,9 +188,12 @@ def generate(  # noqa: PLR0913 - a parameter an option
             made[category] = len(found.tasks)
             screen.show(sum(made.values()), state=f"{category}: {len(found.tasks)} of {found.tried} tried")
 
-        words = teller.told if teller else None
-        made_of = generation.generate(subject, wanted, out, seed=seed, words=words, told=told)
-        found = asyncio.run(made_of)
+        how: dict[str, Any] = {"seed": seed, "words": teller.told if teller else None, "told": told}
+        with executors.spread(given["workers"], given["item_timeout"]) as spread:
+            if spread is None:
+                found = asyncio.run(generation.generate(subject, wanted, out, **how))
+            else:
+                found = generation.generate_with(spread, subject, wanted, out, **how)
     stats = {category: each.as_json() for category, each in found.items()}
     write_json(stats_file(out), {"repository": subject.name, "seed": seed, "categories": stats})
     fewer = any(len(each.tasks) < each.wanted for each in found.values())
@@ -243,13 +251,14 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
-    how: dict[str, Any] = {"box": sandbox, "every": every, "plugins": plugin}
-    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, executors.spread(given["workers"]) as workers:
-        how["told"] = lambda *_: screen.advance()
-        if workers is None:
-            found = asyncio.run(validation.validate(tasks, **how))
+    spreading = executors.spread(given["workers"], given["item_timeout"])
+    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, spreading as spread:
+        if spread is None:
+            checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
+            found = asyncio.run(checked)
         else:
-            found = validation.validate_with(workers, tasks, seconds=given["item_timeout"], **how)
+            how = validation.Examination(sandbox=sandbox, every=every, plugins=list(plugin))
+            found = validation.validate_with(spread, tasks, how, told=lambda _: screen.advance())
     if not as_json:
         rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
         sound, tried = found.as_json()["sound"], sum(found.attempts.values())

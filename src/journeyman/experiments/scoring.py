@@ -117,11 +117,7 @@ class ScoreCache:
     def add(self, found: Iterable[tuple[bytes, str, RewardResult]]) -> None:
         """Keep verdicts by digest and key, all or none. One that a failure kept from being reached is not kept: it may be
         reached next time."""
-        rows = [
-            (trace, key, json.dumps(_row(result)))
-            for trace, key, result in found
-            if not result.details.get(UNREACHABLE)
-        ]
+        rows = [(trace, key, json.dumps(_row(result))) for trace, key, result in found if not result.details.get(UNREACHABLE)]
         with self._named(), self._db:
             self._db.execute("begin immediate")
             self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
@@ -262,7 +258,7 @@ def _options(reward: RewardFunction) -> dict[str, Any]:
     return {}
 
 
-def score_item(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+def score_item(item: dict[str, Any]) -> list[dict[str, Any]]:
     """What `score_all` sends to workers that take JSON alone: by trace, what each reward that is asked for says.
 
     Raises:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,13 +14,13 @@ from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
-from journeyman.io.executors import Workers
+from journeyman.io.executors import Spread
 from journeyman.io.executors.jobs import JobItem
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Limits, Program, Sandbox
-from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository import RepositoryTask, of_json
 from journeyman.tasks.repository.tree import Tree
 
 TIMES = 3
@@ -123,62 +123,59 @@ async def validate(
     return found
 
 
+class Examination(JobItem):
+    """How tasks are examined; as with `validate`."""
+
+    folder: str = str(FOLDER)
+    sandbox: str = "auto"
+    every: bool = False
+    plugins: list[str] = []
+
+    def examiner(self, environment: str) -> "AbstractAsyncContextManager[_Examiner]":
+        return _examiner(Path(self.folder), environment, self.sandbox, plugins=self.plugins, every=self.every)
+
+
+class _ValidateItem(Examination):
+    task: dict[str, Any]
+
+
 def validate_with(
-    workers: Workers,
+    spread: Spread,
     tasks: Sequence[RepositoryTask],
-    folder: Path = FOLDER,
+    how: Examination = Examination(),
     *,
-    box: str = "auto",
-    every: bool = False,
-    plugins: Sequence[str] = (),
-    seconds: float | None = None,
     told: Callable[[RepositoryTask], None] = lambda _: None,
 ) -> Validation:
     """`validate`, where each worker takes a task at a time, and finds the folder at the same place. Where what is right can be
-    read is looked for here, once for an environment.
-
-    Args:
-        seconds: How long one task may take. One that took longer is not known to be sound.
-    """
+    read is looked for here, once for an environment. A task that took longer than it may is not known to be sound."""
     found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
 
-    def given_up(item: dict[str, Any], why: str) -> dict[str, Any]:
-        flaw = Flaw(repository.of_json(item["task"]).id, "unexamined", why)
-        return Validation(tasks=1, flaws=[flaw]).as_json()
-
     async def lying(digest: str, each: Sequence[RepositoryTask]) -> None:
-        async with _examiner(folder, digest, box, plugins=plugins, every=every) as examiner:
+        async with how.examiner(digest) as examiner:
             found.flaws += await examiner.lying_about(each)
             found.runs += examiner.box.runs
             found.cpu_seconds += examiner.box.cpu_seconds
 
     for digest, each in _by_environment(tasks).items():
         asyncio.run(lying(digest, each))
-        place = {"folder": str(folder), "sandbox": box, "every": every, "plugins": list(plugins)}
-        items = (_ValidateItem(task=task.as_json(), **place).json_item() for task in each)
-        parts = workers.map(validate_item, items, seconds=seconds, failed=given_up)
-        for task, part in zip(each, parts, strict=True):
+        items = (_ValidateItem(task=task.as_json(), **how.json_item()).json_item() for task in each)
+        for task, part in zip(each, spread.map(validate_item, items, failed=_given_up), strict=True):
             found.include(Validation.of_json(part))
             told(task)
     return found
 
 
-class _ValidateItem(JobItem):
-    task: dict[str, Any]
-    folder: str
-    sandbox: str
-    every: bool
-    plugins: list[str]
+def _given_up(item: Mapping[str, Any], why: str) -> dict[str, Any]:
+    return Validation(tasks=1, flaws=[Flaw(of_json(item["task"]).id, "unexamined", why)]).as_json()
 
 
-def validate_item(item: Mapping[str, Any]) -> dict[str, Any]:
+def validate_item(item: dict[str, Any]) -> dict[str, Any]:
     """What `validate_with` sends to workers: examines one task; `Validation.as_json` of it."""
     asked = _ValidateItem.read(item)
-    task = repository.of_json(asked.task)
+    task = of_json(asked.task)
 
     async def examined() -> Validation:
-        place = _examiner(Path(asked.folder), task.environment, asked.sandbox, plugins=asked.plugins, every=asked.every)
-        async with place as examiner:
+        async with asked.examiner(task.environment) as examiner:
             (found,) = await examiner.examine([task], lambda _: None)
             found.tasks, found.runs, found.cpu_seconds = 1, examiner.box.runs, examiner.box.cpu_seconds
             return found

@@ -6,13 +6,14 @@ ray        a Ray cluster; ray:ADDRESS joins that one
 postgres   whoever runs `journeyman worker run URL`, by way of a PostgreSQL: postgres:URL
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from journeyman.core.errors import InputError, MissingExtra
-from journeyman.io.executors.local import Here, ItemFailed, Processes, Workers
+from journeyman.io.executors.local import Here, In, ItemFailed, Out, Processes, Workers
 
-__all__ = ["Here", "ItemFailed", "Processes", "Workers", "load", "spread"]
+__all__ = ["Here", "ItemFailed", "Processes", "Spread", "Workers", "load", "spread"]
 
 NAMES = ("here", "local", "ray", "postgres")
 
@@ -52,11 +53,25 @@ def load(name: str = "here") -> Workers:
 _EXTRAS = {"ray": "ray", "postgres": "workers"}
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Workers, and how long each item may take them."""
+
+    workers: Workers
+    seconds: float | None = None
+
+    def map(
+        self, function: Callable[[In], Out], items: Iterable[In], *, failed: Callable[[In, str], Out] | None = None
+    ) -> Iterator[Out]:
+        """As `Workers.map`."""
+        return self.workers.map(function, items, seconds=self.seconds, failed=failed)
+
+
 @contextmanager
-def spread(name: str) -> Iterator[Workers | None]:
+def spread(name: str, seconds: float | None = None) -> Iterator[Spread | None]:
     """The workers of that name, for a `with`; `None` for `here`: then nothing has to cross to another process."""
     if name == "here":
         yield None
         return
     with load(name) as workers:
-        yield workers
+        yield Spread(workers, seconds)

@@ -1,8 +1,8 @@
 """Workers that take items from a queue in PostgreSQL: for several machines without a cluster.
 
 The queue is procrastinate's. What lies in it is JSON: the name of a job and its item, never code and never a pickle. A worker
-does only what `registry.KINDS["jobs"]` or a package installed beside it names, and refuses paths outside of its own folder and
-sandboxes without walls: whoever can write into the database may ask for no more than that.
+does only what `registry.KINDS["jobs"]` or a package installed beside it names, and `JobItem` refuses paths outside of its own
+folder and sandboxes without walls: whoever can write into the database may ask for no more than that.
 
 A job is done at least once; its result is kept under (batch, number) by whoever is first, and taken out once.
 """
@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, ClassVar
 
 import procrastinate
 import psycopg
 from procrastinate import jobs, schema
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.json import Jsonb
 
 from journeyman.core import errors, registry
 from journeyman.core.errors import InputError, JourneymanError
+from journeyman.io.executors.jobs import call
 from journeyman.io.executors.local import ATTEMPTS, Failed, Here, In, ItemFailed, Out, Processes, in_order, settled
 
 QUEUE = "journeyman"
@@ -36,9 +35,8 @@ _TASK = "journeyman.item"
 _MOST = 64
 """Items of a batch under way: how many workers there are, changes."""
 _POLL, _SILENCE, _KEPT = 0.05, 30.0, "1 day"
-_WALLS_DOWN = "unsafe-local"
 _RESULTS = """create table if not exists journeyman_results (
-  batch text not null, number integer not null, outcome jsonb not null, at timestamptz not null default now(),
+  batch text not null, number integer not null, outcome text not null, at timestamptz not null default now(),
   primary key (batch, number))"""
 
 log = logging.getLogger(__name__)
@@ -128,7 +126,7 @@ class PostgresWorkers(Here):
             nonlocal sent
             sent += 1
             told = {"batch": batch, "number": sent, "version": version("journeyman")}
-            app.configure_task(_TASK, queue=self._queue).defer(**told, job=job, item=item, seconds=seconds)
+            app.configure_task(_TASK, queue=self._queue).defer(**told, job=job, item=json.dumps(item), seconds=seconds)
             return item, sent
 
         def result(pending: tuple[In, int]) -> Out:
@@ -147,7 +145,7 @@ class PostgresWorkers(Here):
             new = self._connection.execute(
                 "delete from journeyman_results where batch = %s returning number, outcome", [batch]
             ).fetchall()
-            arrived.update((at, outcome) for at, outcome in new)
+            arrived.update((at, json.loads(outcome)) for at, outcome in new)
             if new:
                 heard = time.monotonic()
                 continue
@@ -232,7 +230,8 @@ async def _done(app: procrastinate.App, asked: Mapping[str, Any], outcome: Mappi
         "on conflict do nothing",
         batch=str(asked.get("batch")),
         number=int(asked.get("number", 0)),
-        outcome=Jsonb(outcome),
+        # As text: PostgreSQL's own JSON knows no NUL, and puts keys into an order of its own.
+        outcome=json.dumps(outcome),
     )
 
 
@@ -262,8 +261,8 @@ def _logged() -> Iterator[None]:
 def _outcome(pool: Processes, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """What became of an item, as JSON."""
     try:
-        job, seconds = _checked(asked)
-        return {"value": _jsonable(pool.run(partial(call, job), asked["item"], seconds))}
+        job, item, seconds = _checked(asked)
+        return {"value": pool.run(partial(call, job), item, seconds)}
     except ItemFailed as error:
         return {"failed": str(error)}
     except JourneymanError as error:
@@ -272,20 +271,8 @@ def _outcome(pool: Processes, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"raised": ["JourneymanError", f"{asked.get('job')}: {type(error).__name__}: {error}"]}
 
 
-def _jsonable(value: Any) -> Any:
-    """PostgreSQL's JSON has no NUL and no lone surrogate: what has is refused, and never changed."""
-    if "\\u0000" in json.dumps(value, allow_nan=False):
-        raise InputError("a result holds a NUL character, which PostgreSQL cannot keep; take local or ray workers")
-    return value
-
-
-def call(job: str, item: Any) -> Any:
-    """Do a job, by its name among the jobs."""
-    return registry.load("jobs", job)(item)
-
-
-def _checked(asked: Mapping[str, Any]) -> tuple[str, float | None]:
-    """The job and its limit.
+def _checked(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any], float | None]:
+    """The job, its item and its limit.
 
     Raises:
         InputError: It is nothing that a worker does for anybody.
@@ -295,23 +282,12 @@ def _checked(asked: Mapping[str, Any]) -> tuple[str, float | None]:
         raise InputError(f"the worker is Journeyman {ours}, and the item of {theirs!r:.40}; install the same on all machines")
     if not isinstance(job, str) or not registry.known("jobs", job):
         raise InputError(f"a worker does no {job!r:.80}; there are {', '.join(registry.names('jobs'))}")
+    try:
+        item = json.loads(item)
+    except (TypeError, ValueError):
+        item = None
     if not isinstance(item, dict):
-        raise InputError(f"the item of {job} is no object")
+        raise InputError(f"the item of {job} is no object of JSON")
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
         raise InputError(f"the limit of {job} is {seconds!r:.40}, and no number of seconds")
-    bounded(item)
-    return job, seconds
-
-
-def bounded(item: Mapping[str, Any]) -> None:
-    """
-    Raises:
-        InputError: The item leads out of the worker's folder, or wants code to be run without walls.
-    """
-    paths = item.get("paths", [])
-    here = Path.cwd().resolve()
-    for path in [*(paths if isinstance(paths, list) else [paths]), item.get("folder", ".")]:
-        if not isinstance(path, str) or not (here / path).resolve().is_relative_to(here):
-            raise InputError(f"{path!r:.200} lies outside of the folder that the worker runs in")
-    if item.get("sandbox", "auto") == _WALLS_DOWN:
-        raise InputError(f"a worker runs nothing in {_WALLS_DOWN}")
+    return job, item, seconds
