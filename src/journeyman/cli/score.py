@@ -137,14 +137,12 @@ def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *,
     if not traces:
         raise InputError("there are no traces to score")
     cache = None if given["no_cache"] else _cache(stack)
-    pool = stack.enter_context(executors.load(given["workers"]))
+    pool = executors.Spread(stack.enter_context(executors.load(given["workers"])), given["item_timeout"])
     if pool.plain and _where(given):
         raise InputError("workers on PostgreSQL run code in the strongest sandbox of their machines; leave out --sandbox")
     began = time.monotonic()
     with bar("traces", len(traces), quiet=quiet) as done:
-        verdicts = scoring.score_all(
-            traces, engine, workers=pool, cache=cache, seconds=given["item_timeout"], by_task=True, done=done
-        )
+        verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
     kept = _keep(given["store"], stored, verdicts) if given["keep"] else None
     if any(one.score.rewards for one in stored):
         verdicts = scoring.with_recorded(

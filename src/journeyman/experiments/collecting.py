@@ -471,13 +471,11 @@ def read_item(item: dict[str, Any]) -> list[list[Any]]:
     if asked.format is not None:
         jobs.known("importers", asked.format)
     found = read_folder([Path(path) for path in asked.paths], asked.format)
-    return [
-        ["problem", [one.where, one.why, one.strange]] if isinstance(one, Problem) else ["trace", _row(one)] for one in found
-    ]
+    return [["problem", [one.where, one.why, one.strange]] if isinstance(one, Problem) else _row(one) for one in found]
 
 
 def _row(one: RecordedTrace) -> list[Any]:
-    return [json.loads(line(one.trace)), one.reward, one.goal, one.name, one.where, one.format]
+    return ["trace", [json.loads(line(one.trace)), one.reward, one.goal, one.name, one.where, one.format]]
 
 
 def _of_row(kind: str, row: list[Any]) -> RecordedTrace | Problem:

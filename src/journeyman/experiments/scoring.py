@@ -20,7 +20,7 @@ from journeyman.core.reward import Verdict, decide
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace, average
-from journeyman.io.executors import Here, Workers
+from journeyman.io.executors import Here, Spread, Workers
 from journeyman.io.executors.jobs import JobItem
 from journeyman.io.files import read_json, read_text
 from journeyman.rewards import DEFAULTS
@@ -154,19 +154,17 @@ def score_all(
     traces: Sequence[Trace],
     engine: RewardEngine,
     *,
-    workers: Workers | None = None,
+    workers: Workers | Spread | None = None,
     cache: ScoreCache | None = None,
-    seconds: float | None = None,
     by_task: bool = False,
     done: Callable[[int], None] = lambda _: None,
 ) -> list[Verdicts]:
     """What every reward says of every trace, in the order of the traces.
 
     Args:
-        workers: Who computes it; this process, where nothing is said.
+        workers: Who computes it; this process, where nothing is said. Verdicts on traces that took them longer than they may,
+            or lost their worker each time, are unknown.
         cache: Verdicts that are kept, and need not be computed.
-        seconds: How long the workers may take for some traces. The verdicts on those that took longer, or lost their worker
-            each time, are unknown.
         by_task: Several attempts at one task are a group, for the rewards that measure an attempt by the others.
         done: Told how many more are scored, for a progress bar.
     """
@@ -178,7 +176,7 @@ def score_all(
             waiting.append(job)
             yield job.work
 
-    for computed in _computed(workers or Here(), jobs(), seconds):
+    for computed in _computed(workers or Here(), jobs()):
         job = waiting.pop(0)
         if cache is not None:
             cache.add(_new(job, computed))
@@ -206,9 +204,9 @@ def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | Non
 _Work = list[tuple[Trace, tuple[RewardFunction, ...]]]
 
 
-def _computed(workers: Workers, work: Iterator[_Work], seconds: float | None) -> Iterator[list[Results]]:
+def _computed(workers: Workers | Spread, work: Iterator[_Work]) -> Iterator[list[Results]]:
     if not workers.plain:
-        return workers.map(_compute, work, seconds=seconds, failed=_given_up)
+        return workers.map(_compute, work, failed=_given_up)
     sent: deque[_Work] = deque()
 
     def items() -> Iterator[dict[str, Any]]:
@@ -223,7 +221,7 @@ def _computed(workers: Workers, work: Iterator[_Work], seconds: float | None) ->
         sent.popleft()
         return [{name: _of_row(row) for name, row in each.items()} for each in rows]
 
-    return map(read, workers.map(score_item, items(), seconds=seconds, failed=given_up))
+    return map(read, workers.map(score_item, items(), failed=given_up))
 
 
 def _given_up(work: _Work, why: str) -> list[Results]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import Field
+
 from journeyman import sandbox
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
@@ -129,7 +131,7 @@ class Examination(JobItem):
     folder: str = str(FOLDER)
     sandbox: str = "auto"
     every: bool = False
-    plugins: list[str] = []
+    plugins: list[str] = Field(default_factory=list)
 
     def examiner(self, environment: str) -> "AbstractAsyncContextManager[_Examiner]":
         return _examiner(Path(self.folder), environment, self.sandbox, plugins=self.plugins, every=self.every)
@@ -142,7 +144,7 @@ class _ValidateItem(Examination):
 def validate_with(
     spread: Spread,
     tasks: Sequence[RepositoryTask],
-    how: Examination = Examination(),
+    how: Examination,
     *,
     told: Callable[[RepositoryTask], None] = lambda _: None,
 ) -> Validation:

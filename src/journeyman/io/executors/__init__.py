@@ -60,6 +60,10 @@ class Spread:
     workers: Workers
     seconds: float | None = None
 
+    @property
+    def plain(self) -> bool:
+        return self.workers.plain
+
     def map(
         self, function: Callable[[In], Out], items: Iterable[In], *, failed: Callable[[In, str], Out] | None = None
     ) -> Iterator[Out]:
