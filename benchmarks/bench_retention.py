@@ -4,8 +4,8 @@
     python -m benchmarks.bench_retention --traces 5000 --spans 50000 --json
 
 Half of the traces and spans are of one month, half of the next. The first is deleted by the store, row by row; then the same
-span bodies lie in a table partitioned by month, and one partition is detached and dropped. Debian's PostgreSQL with fsync off, so
-the seconds are of its work and not of a disk. What a row takes on disk is told with its indexes.
+span bodies lie in a table partitioned by month, and one partition is detached and dropped. Debian's PostgreSQL with fsync off,
+so the seconds are of its work and not of a disk. What a row takes on disk is told with its indexes.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python -m benchmarks.bench_workers
     python -m benchmarks.bench_workers --workers local:2 --items 200 --json
 
-Recorded runs are scored with the static rewards, some of them many times over, by this process and by two workers: of this machine, of
-Ray, of PostgreSQL (two `journeyman worker run`). Each is begun and asked once before the clock runs. What is told is the ratio of
-the wall-clock times in one run, and whether the verdicts have the same digest. It needs two idle cores.
+Recorded runs are scored with the static rewards, some of them many times over, by this process and by two workers: of this
+machine, of Ray, of PostgreSQL (two `journeyman worker run`). Each is begun and asked once before the clock runs. What is told
+is the ratio of the wall-clock times in one run, and whether the verdicts have the same digest. It needs two idle cores.
 """
 
 import argparse
@@ -83,9 +83,8 @@ def main() -> int:
         print(json.dumps(rows))
     else:
         for row in rows:
-            print(
-                f"{row['workers']:10} here {row['here']:.2f} s, there {row['there']:.2f} s: {row['ratio']:.2f}x, same {row['same']}"
-            )
+            times = f"here {row['here']:.2f} s, there {row['there']:.2f} s: {row['ratio']:.2f}x"
+            print(f"{row['workers']:10} {times}, same {row['same']}")
     return 0 if all(row["same"] for row in rows) else 1
 
 

@@ -3,10 +3,11 @@
     python -m benchmarks.sim_scale
     python -m benchmarks.sim_scale --sessions 100000 --spans 100000000 --gateways 4 --json
 
-A day is gone through by the minute: load follows a day's curve (a peak of `--peak` times the mean) with noise, each part does what
-a core of it can, and what it cannot waits. A part is broken where its load is above what it can do over the whole day, so that what
-waits grows for ever; it is late where the longest wait in the peak is over a minute. Costs are CPU seconds for one, from LOG.md, with
-the date of the entry; what was not measured stands there as none and is not reckoned with. It is a reckoning, and no load test.
+A day is gone through by the minute: load follows a day's curve (a peak of `--peak` times the mean) with noise, each part does
+what a core of it can, and what it cannot waits. A part is broken where its load is above what it can do over the whole day, so
+that what waits grows for ever; it is late where the longest wait in the peak is over a minute. Costs are CPU seconds for one,
+from LOG.md, with the date of the entry; what was not measured stands there as none and is not reckoned with. It is a
+reckoning, and no load test.
 """
 
 import argparse
