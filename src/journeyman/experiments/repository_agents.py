@@ -556,11 +556,12 @@ def attempt_item(item: dict[str, Any]) -> dict[str, Any]:
     config = AgentsConfig(**{n: tuple(v) if isinstance(v, list) else v for n, v in asked.config.items()})
     if from_outside():
         config = _ours(config, asked.agent)
+    config = replace(config, environments=asked.folder, sandbox=asked.sandbox)
     task = repository.of_json(asked.task)
 
     async def attempted() -> Attempt:
         with open_store(MEMORY) as store:
-            bench = RepositoryBench(replace(config, environments=asked.folder), store, tasks=(task,))
+            bench = RepositoryBench(config, store, tasks=(task,))
             contestant = bench.contestant(asked.agent)
             try:
                 await bench.workshop.start()
@@ -578,7 +579,7 @@ def attempt_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
-    """The configuration with the worker's own models, servers and keys."""
+    """What counts of a configuration from outside: models, servers and keys are the worker's own, and nothing is installed."""
     own = settings.load().settings.models
     named = own.generator_model
     wanted = config.generator_model if agent == OWN else agent
@@ -587,7 +588,8 @@ def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
             f"a worker lets {REFERENCE}, {NOTHING} and the model that its own journeyman.toml names attempt tasks "
             f"({named or 'none'}), and not {label(agent)}; take local or ray"
         )
-    return replace(config, base_url=own.base_url, key_env=own.key_env, playbook="")
+    models_ours = {"generator_model": named, "base_url": own.base_url, "key_env": own.key_env}
+    return AgentsConfig(agent=agent, rounds=config.rounds, timeout=config.timeout, plugin=config.plugin, **models_ours)
 
 
 # Its run in the store: begun, and gone on with.

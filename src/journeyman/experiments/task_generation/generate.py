@@ -252,6 +252,7 @@ def generate_with(  # noqa: PLR0913 - what `generate` takes, and the workers
                     break
     repository.write(path, [task for each in found.values() for task in each.tasks])
     journal.done()
+    _subject_file(Path(place["folder"]), place["subject"]).unlink(missing_ok=True)
     return found
 
 
