@@ -231,14 +231,14 @@ def _given_up(work: _Work, why: str) -> list[Results]:
 class _ScoreItem(JobItem):
     rewards: dict[str, dict[str, Any]]
     """Their options, by name."""
-    rows: list[tuple[dict[str, Any], list[str]]]
+    rows: list[list[Any]]
     """Traces, and what is asked of each."""
 
 
 def _item(work: _Work) -> dict[str, Any]:
     """Some work as JSON, for workers that take nothing else."""
     wanted = {reward.name: reward for _, rewards in work for reward in rewards}
-    rows = [(json.loads(line(trace)), [reward.name for reward in rewards]) for trace, rewards in work]
+    rows = [[json.loads(line(trace)), [reward.name for reward in rewards]] for trace, rewards in work]
     return _ScoreItem(rewards={name: _options(reward) for name, reward in wanted.items()}, rows=rows).json_item()
 
 
