@@ -265,7 +265,7 @@ def score_item(item: dict[str, Any]) -> list[dict[str, Any]]:
     asked = _ScoreItem.read(item)
     if strange := sorted(set(asked.rewards) - set(DEFAULTS)):
         raise InputError(f"a worker knows no reward {strange[0]!r:.80}; there are {', '.join(DEFAULTS)}")
-    made = {name: extension.make("rewards", name, **options) for name, options in asked.rewards.items()}
+    made = {name: registry.load("rewards", name)(**options) for name, options in asked.rewards.items()}
     if strange := [name for name, options in asked.rewards.items() if options and not is_dataclass(made[name])]:
         raise InputError(f"a worker takes no options for {strange[0]}")
     work = [(parse(record, name="item").trace, tuple(made[name] for name in names)) for record, names in asked.rows]
