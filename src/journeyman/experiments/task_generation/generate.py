@@ -275,8 +275,9 @@ class _DraftItem(JobItem):
 def _keep_subject(subject: TaskSource) -> Mapping[str, str]:
     """Lay what is known of a repository beside its environment, for workers; where it is, as `_DraftItem` has it."""
     folder = subject.environment.folder.parent
-    # The files lie there already, by their digest.
-    said = _SUBJECT.dump_json(replace(subject, tree=Tree({})))
+    # The files lie there already, by their digest; how the tests ended, nobody asks for any more.
+    suite = replace(subject.suite, run=replace(subject.suite.run, outcome=None))
+    said = _SUBJECT.dump_json(replace(subject, tree=Tree({}), suite=suite))
     digest = hashlib.sha256(said).hexdigest()[:16]
     file = _subject_file(folder, digest)
     file.parent.mkdir(exist_ok=True)
