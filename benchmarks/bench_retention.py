@@ -23,6 +23,7 @@ import psycopg
 
 from benchmarks.bench_trace_store import NOON, batches, spans, traces
 from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import Pruned
 from tests.support import postgres
 
 LATER = timedelta(days=31)
@@ -63,7 +64,7 @@ def measured(url: str, trace_count: int, span_count: int) -> dict[str, float]:
         adding = timed(lambda: [store.add(batch) for batch in batches(made, 100)])
         # All that traces lie in: the texts, the full text, what is counted.
         trace_bytes = connection.execute("select pg_database_size(current_database())").fetchone()[0] - span_bytes  # type: ignore[index]
-        gone = []
+        gone: list[Pruned] = []
         pruning = timed(lambda: gone.append(store.prune(before=CUT, keep_labelled=False)))
         connection.execute(_PARTED)
         with connection.cursor().copy("copy parted (trace, span_id, at, body) from stdin") as copy:

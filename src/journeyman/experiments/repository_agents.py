@@ -588,8 +588,8 @@ def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
             f"a worker lets {REFERENCE}, {NOTHING} and the model that its own journeyman.toml names attempt tasks "
             f"({named or 'none'}), and not {label(agent)}; take local or ray"
         )
-    models_ours = {"generator_model": named, "base_url": own.base_url, "key_env": own.key_env}
-    return AgentsConfig(agent=agent, rounds=config.rounds, timeout=config.timeout, plugin=config.plugin, **models_ours)
+    ours: dict[str, Any] = {"generator_model": named, "base_url": own.base_url, "key_env": own.key_env}
+    return AgentsConfig(agent=agent, rounds=config.rounds, timeout=config.timeout, plugin=config.plugin, **ours)
 
 
 # Its run in the store: begun, and gone on with.

@@ -204,10 +204,10 @@ async def _work(url: str, queue: str, pool: Processes, *, drain: bool) -> None:
     most = pool.processes + 2
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=1, max_size=most))
 
-    @app.task(name=_TASK)
     async def item(**asked: Any) -> None:
         await _done(app, asked, await asyncio.to_thread(_outcome, pool, asked))
 
+    app.task(name=_TASK)(item)
     async with app.open_async():
         watch = asyncio.create_task(_retried(app, queue))
         try:
