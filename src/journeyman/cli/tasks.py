@@ -257,7 +257,7 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
             checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
             found = asyncio.run(checked)
         else:
-            how = validation.Examination(sandbox=sandbox, every=every, plugins=list(plugin))
+            how = validation.TaskExamination(sandbox=sandbox, every=every, plugins=list(plugin))
             found = validation.validate_with(spread, tasks, how, told=lambda _: screen.advance())
     if not as_json:
         rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])

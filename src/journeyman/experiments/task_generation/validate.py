@@ -125,7 +125,7 @@ async def validate(
     return found
 
 
-class Examination(JobItem):
+class TaskExamination(JobItem):
     """How tasks are examined; as with `validate`."""
 
     folder: str = str(FOLDER)
@@ -137,14 +137,14 @@ class Examination(JobItem):
         return _examiner(Path(self.folder), environment, self.sandbox, plugins=self.plugins, every=self.every)
 
 
-class _ValidateItem(Examination):
+class _ValidateItem(TaskExamination):
     task: dict[str, Any]
 
 
 def validate_with(
     spread: Spread,
     tasks: Sequence[RepositoryTask],
-    how: Examination,
+    how: TaskExamination,
     *,
     told: Callable[[RepositoryTask], None] = lambda _: None,
 ) -> Validation:
