@@ -50,6 +50,7 @@ COMMANDS = {
     "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
     "deployment": "Serve versions of learned weights, watch them, compare two, and take one back.",
+    "worker": "Do items of other machines' commands, by way of a PostgreSQL.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "hardware": "Say what this machine can train, and which settings follow from it.",
     "settings": "Show every setting of the project, its value, and where it was said.",

@@ -1,7 +1,7 @@
 """`journeyman collect`: bring in what others recorded, or record executions of plans."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +12,20 @@ import click
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, number, say, say_some
 from journeyman.cli.lazy import CommandGroup, Own
-from journeyman.cli.shared import choice_options, chosen, emit, format_option, json_option, store_option, store_url
+from journeyman.cli.shared import (
+    choice_options,
+    chosen,
+    emit,
+    format_option,
+    json_option,
+    store_option,
+    store_url,
+    workers_option,
+)
 from journeyman.core.errors import Unkeepable
 from journeyman.core.format import counted
 from journeyman.core.trace import Trace, average_known, total
+from journeyman.io import executors
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import redacted
@@ -79,6 +89,7 @@ class _Collect(CommandGroup):
 @click.option("--domain", metavar="NAME", help="Which domain they belong to, instead of what the files say.")
 @click.option("--session", metavar="ID", help="Which session they belong to, instead of what the files say.")
 @click.option("--no-content", is_flag=True, help="Keep only shapes and numbers: no prompt, reply, argument or result.")
+@workers_option
 @json_option
 def command(as_json: bool, **given: Any) -> int:
     """Bring in what others recorded, from files and folders of them.
@@ -97,6 +108,7 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman collect results.json logs/
       journeyman collect otlp spans.jsonl --session 2026-11-05
       journeyman collect export.json --dry-run --json
+      journeyman collect exports/ --workers local:4
       journeyman collect claude-code --since 30d
     """
     result, code = _collect(given, quiet=as_json)
@@ -174,9 +186,11 @@ def _collect(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], 
         keep = _Keeper(store, _prepared(given))
         size = sum(path.stat().st_size for path, _ in found)
         done = stack.enter_context(bar("kB", max(size >> 10, 1), quiet=quiet, pause=_PAUSE))
-        for paths, is_named in reading.grouped(found, name):
+        groups = list(reading.grouped(found, name))
+        spread = stack.enter_context(executors.spread(given["workers"], given["item_timeout"]))
+        for (paths, is_named), read in zip(groups, _read(spread, groups, name, _kilobytes(done)), strict=True):
             tally = _Tally(file=str(paths[0]) if len(paths) == 1 else f"{len(paths)} files of spans")
-            keep.all(reading.read_folder(paths, name, _kilobytes(done)), tally, is_named=is_named)
+            keep.all(read, tally, is_named=is_named)
             tallies.append(tally)
         keep.flush()
     summed = _summed(tallies)
@@ -189,6 +203,19 @@ def _collect(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], 
     if not summed.traces and not summed.errors and not quiet:
         say("there was nothing to bring in; journeyman collect --help names the formats")
     return result, 2 if not summed.traces else 1 if summed.errors else 0
+
+
+def _read(
+    spread: executors.Spread | None, groups: Sequence[tuple[list[Path], bool]], name: str | None, done: Callable[[int], None]
+) -> Iterator[Iterable[RecordedTrace | Problem]]:
+    """What stands in each group of files."""
+    if spread is None:
+        for paths, _ in groups:
+            yield reading.read_folder(paths, name, done)
+        return
+    from journeyman.experiments.collecting import read_with
+
+    yield from read_with(spread, [paths for paths, _ in groups], name, done)
 
 
 def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:

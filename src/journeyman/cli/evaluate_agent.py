@@ -8,10 +8,11 @@ import click
 
 from journeyman.cli.console import Screen, named_columns, say, table, write
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, report_lines, resume_option, settled
+from journeyman.cli.shared import emit, json_option, options_named, report_lines, resume_option, settled, workers_option
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.experiments.agents_config import KIND, AgentsConfig
+from journeyman.io import executors
 from journeyman.stores import open_store
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     },
 )
 @resume_option
+@workers_option
 @json_option
-def command(as_json: bool, resume: str | None, **given: Any) -> int:
+def command(as_json: bool, resume: str | None, workers: str, item_timeout: float | None, **given: Any) -> int:
     """Measure an agent on tasks of repositories: what it leaves is run.
 
     Both agents attempt every task in a sandbox, with the files of its repository and its environment; the tests that decide
@@ -54,15 +56,18 @@ def command(as_json: bool, resume: str | None, **given: Any) -> int:
       journeyman evaluate agent --tasks tasks.jsonl --agent journeyman --model embedded --playbook mine.json --against embedded
       journeyman evaluate agent --tasks tasks.jsonl --agent gpt-5-mini --against gpt-5-nano --mcp 'python -m our_docs_server'
       journeyman evaluate agent --tasks tasks.jsonl --agent cmd:my_agent --agent-package my-agent --base-url http://h:4000/v1
+      journeyman evaluate agent --tasks tasks.jsonl --agent reference --workers local:4
       journeyman evaluate agent --resume
     """
-    with options_named():
-        found = evaluate(provided(given), resume=resume, quiet=as_json)
+    with options_named(), executors.spread(workers, item_timeout) as spread:
+        found = evaluate(provided(given), resume=resume, spread=spread, quiet=as_json)
     emit(found, as_json=as_json)
     return 0 if found["passed"] else 1
 
 
-def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool = False) -> dict[str, Any]:
+def evaluate(
+    given: Mapping[str, Any], *, resume: str | None = None, spread: executors.Spread | None = None, quiet: bool = False
+) -> dict[str, Any]:
     """Evaluate, or go on; the object that `--json` prints. The table goes to stdout, words to stderr."""
     from journeyman.experiments.repository_agents import RepositoryBench, begun, reopened
 
@@ -79,7 +84,9 @@ def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool
         else:
             config, run = reopened(store, resume, config)
             bench = RepositoryBench(config, store, said=say)
-        report = _run(bench, run, quiet=quiet)
+        if spread is not None and config.max_cost is not None:
+            raise InputError("what is spent is counted in one process: --max-cost is for --workers here")
+        report = _run(bench, run, spread, quiet=quiet)
     if isinstance(report, str):
         return {"run": run.id, "passed": False, "finished": False, "reason": report}
     if not quiet:
@@ -87,7 +94,7 @@ def evaluate(given: Mapping[str, Any], *, resume: str | None = None, quiet: bool
     return {"run": run.id, "finished": True, **report.json()}
 
 
-def _run(bench: "RepositoryBench", run: "Run", *, quiet: bool) -> "AgentReport | str":
+def _run(bench: "RepositoryBench", run: "Run", spread: executors.Spread | None, *, quiet: bool) -> "AgentReport | str":
     """The report; or why it was stopped before there was one."""
     from journeyman.experiments.repository_agents import EvaluationStopped, RepositoryEvaluation
 
@@ -95,7 +102,7 @@ def _run(bench: "RepositoryBench", run: "Run", *, quiet: bool) -> "AgentReport |
     with Screen("attempts", quiet=quiet) as screen, run.tracked():
         screen.say(f"run {run.id}: {counted(len(bench.own), 'task')}, {config.agent} against {config.against}")
         evaluation = RepositoryEvaluation(
-            bench=bench, run=run, done=lambda done, of: screen.evaluated(done, of, "attempts at tasks")
+            bench=bench, run=run, spread=spread, done=lambda done, of: screen.evaluated(done, of, "attempts at tasks")
         )
         try:
             report = asyncio.run(evaluation.evaluate())

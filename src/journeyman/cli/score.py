@@ -14,7 +14,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, number, say
-from journeyman.cli.shared import emit, format_option, json_option, store_url
+from journeyman.cli.shared import emit, format_option, json_option, store_url, workers_option
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.core.reward import Reward, Source, Verdict
@@ -57,7 +57,7 @@ _FILE = click.Path(path_type=Path)
     "--tokens", type=click.FloatRange(min=1), help="Budget of tokens for efficiency.  [default: the median of a task]"
 )
 @click.option("--calls", type=click.FloatRange(min=1), help="Budget of calls for efficiency.  [default: the median of a task]")
-@click.option("--workers", default="here", show_default=True, help="Who computes: here, local, local:4, ray or ray:ADDRESS.")
+@workers_option
 @click.option("--no-cache", is_flag=True, help="Score anew what was scored before.")
 @click.option("--out", type=_FILE, metavar="FILE", help="Write a JSON object for each trace, as `journeyman compare` reads it.")
 @click.option("--keep", is_flag=True, help="Keep the rewards with the traces of the store, where the pages show them.")
@@ -137,7 +137,9 @@ def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *,
     if not traces:
         raise InputError("there are no traces to score")
     cache = None if given["no_cache"] else _cache(stack)
-    pool = stack.enter_context(executors.load(given["workers"]))
+    pool = executors.Spread(stack.enter_context(executors.load(given["workers"])), given["item_timeout"])
+    if pool.plain and _where(given):
+        raise InputError("workers on PostgreSQL run code in the strongest sandbox of their machines; leave out --sandbox")
     began = time.monotonic()
     with bar("traces", len(traces), quiet=quiet) as done:
         verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)

@@ -81,6 +81,22 @@ success_value_option = click.option(
     "--success-value", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
 )
 
+workers_option = together(
+    click.option(
+        "--workers",
+        default="here",
+        show_default=True,
+        metavar="NAME",
+        help="Who computes: here, local, local:4, ray, ray:ADDRESS or postgres:URL.",
+    ),
+    click.option(
+        "--item-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="What takes a worker longer is given up.  [default: no limit]",
+    ),
+)
+
 
 def worth_of(success_value: str | None) -> tuple[float | None, float | None]:
     """`0.002,30` is two tenths of a cent and half a minute for one more success; either may be left out.

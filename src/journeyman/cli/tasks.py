@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import Screen, rows_table, say, write
-from journeyman.cli.shared import emit, json_option, together
+from journeyman.cli.shared import emit, json_option, together, workers_option
 from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
@@ -134,6 +134,7 @@ def build(repository: Path, as_json: bool, **given: Any) -> None:
     "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the model: then plain words stay."
 )
 @_environment_options
+@workers_option
 @json_option
 def generate(  # noqa: PLR0913 - a parameter an option
     rows: Path | None,
@@ -159,17 +160,20 @@ def generate(  # noqa: PLR0913 - a parameter an option
     Examples:
       journeyman tasks generate --from ../our_package --count 100
       journeyman tasks generate --from ../our_package --categories bug_fix=30,feature=20 -o mixed.jsonl
+      journeyman tasks generate --from ../our_package --count 1000 --workers local --item-timeout 300
       journeyman tasks generate --from swe-smith rows.jsonl --clone ../their_package
     """
     if rows is not None:
+        if given["workers"] != "here":
+            raise click.UsageError("rows that others wrote are tried here, one after the other; leave out --workers")
         return _import(str(source), rows, out, clone=clone, force=force, given=given, as_json=as_json)
     from journeyman.experiments.task_generation import generate as generation
+    from journeyman.io import executors
+    from journeyman.tasks.repository import stats_file
+    from journeyman.tasks.repository.foreign import FORMATS
     from journeyman.tasks.repository.tree import is_repository
 
     wanted = shared_out(categories, count, history=is_repository(source))
-    from journeyman.tasks.repository import stats_file
-    from journeyman.tasks.repository.foreign import FORMATS
-
     if str(source) in FORMATS and not source.exists():
         raise click.UsageError(f"name the file of {source} rows, too: journeyman tasks generate --from {source} rows.jsonl")
     if out.exists() and not force:
@@ -188,9 +192,12 @@ def generate(  # noqa: PLR0913 - a parameter an option
             made[category] = len(found.tasks)
             screen.show(sum(made.values()), state=f"{category}: {len(found.tasks)} of {found.tried} tried")
 
-        words = teller.told if teller else None
-        made_of = generation.generate(subject, wanted, out, seed=seed, words=words, told=told)
-        found = asyncio.run(made_of)
+        how: dict[str, Any] = {"seed": seed, "words": teller.told if teller else None, "told": told}
+        with executors.spread(given["workers"], given["item_timeout"]) as spread:
+            if spread is None:
+                found = asyncio.run(generation.generate(subject, wanted, out, **how))
+            else:
+                found = generation.generate_with(spread, subject, wanted, out, **how)
     stats = {category: each.as_json() for category, each in found.items()}
     write_json(stats_file(out), {"repository": subject.name, "seed": seed, "categories": stats})
     fewer = any(len(each.tasks) < each.wanted for each in found.values())
@@ -229,25 +236,33 @@ def _import(  # noqa: PLR0913 - what was typed
 @click.option("--every", is_flag=True, help="Try every cheat on each task, instead of one of each kind.")
 @click.option("--plugin", metavar="MODULE", multiple=True, help="A plugin of pytest that the tests need; may be repeated.")
 @click.option("--sandbox", metavar="NAME", default="auto", help="Where code runs.  [default: the strongest there is]")
+@workers_option
 @json_option
-def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool) -> int:
+def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_json: bool, **given: Any) -> int:
     """Examine tasks by running them: the reference passes three times, nothing done fails, and no cheat is paid.
 
     Cheats are stubs, ending the process, patched tests, skips, changed tests and settings, objects that equal everything, and
     looking up what is right. Ends with 1 when a task is not sound.
 
     \b
-    Example:
+    Examples:
       journeyman tasks validate tasks.jsonl
+      journeyman tasks validate tasks.jsonl --every --workers local --item-timeout 600
     """
     from journeyman.experiments.task_generation import validate as validation
+    from journeyman.io import executors
     from journeyman.rewards.repository.cheats import KINDS
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
-    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen:
-        checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
-        found = asyncio.run(checked)
+    spreading = executors.spread(given["workers"], given["item_timeout"])
+    with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, spreading as spread:
+        if spread is None:
+            checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
+            found = asyncio.run(checked)
+        else:
+            how = validation.TaskExamination(sandbox=sandbox, every=every, plugins=list(plugin))
+            found = validation.validate_with(spread, tasks, how, told=lambda _: screen.advance())
     if not as_json:
         rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
         sound, tried = found.as_json()["sound"], sum(found.attempts.values())

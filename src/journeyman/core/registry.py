@@ -116,6 +116,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "workers": {},
     "checks": {},
+    "jobs": {
+        "score": "journeyman.experiments.scoring:score_item",
+        "validate": "journeyman.experiments.task_generation.validate:validate_item",
+        "draft": "journeyman.experiments.task_generation.generate:draft_item",
+        "attempt": "journeyman.experiments.repository_agents:attempt_item",
+        "read": "journeyman.experiments.collecting:read_item",
+    },
     "optimizers": {
         "gepa": "journeyman.optimizers.gepa:Gepa",
         "playbook": "journeyman.optimizers.playbook.trainer:learn",
@@ -132,6 +139,7 @@ ONE = {
     "sandboxes": "sandbox",
     "workers": "crew",
     "checks": "check",
+    "jobs": "job",
     "categories": "category",
     "generators": "category",
     "optimizers": "optimizer",

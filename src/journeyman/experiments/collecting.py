@@ -6,6 +6,7 @@ else.
 
 import asyncio
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -23,11 +24,14 @@ from journeyman.core.errors import InputError, JourneymanError, Unkeepable
 from journeyman.core.trace import Trace
 from journeyman.experiments import settings
 from journeyman.experiments.settings import CollectionSettings, Project
+from journeyman.io.executors import Spread, jobs
+from journeyman.io.executors.jobs import JobItem
 from journeyman.stores.documents import DocumentQuery, DocumentStore, SourceBatch
 from journeyman.stores.traces.base import Query
 from journeyman.tracing import fields
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.reading import importer, is_format
+from journeyman.tracing.importers.jsonl import line, parse
+from journeyman.tracing.importers.reading import importer, is_format, read_folder
 from journeyman.tracing.importers.source import ALL_FILES, FileChoice, Problem
 from journeyman.tracing.personal import Personal, project_key
 from journeyman.tracing.redaction import Redactor, shapes_only
@@ -465,3 +469,61 @@ def _changes(sources: Sequence[WorkSource], stop: threading.Event, *, polling: b
             if time.monotonic() > again:
                 # Places that were not there may be there now.
                 break
+
+
+# Files of others, read by workers.
+
+_LARGE = 64 * 1024 * 1024
+"""Bytes of files that are read here, a trace at a time: what a worker has read comes back as a whole."""
+
+
+class _ReadItem(JobItem):
+    paths: list[str]
+    format: str | None
+
+
+def read_with(
+    spread: Spread, groups: Sequence[list[Path]], format: str | None, done: Callable[[int], None] = lambda _: None
+) -> Iterator[Iterable[RecordedTrace | Problem]]:
+    """What stands in each file, or files of spans together, as `read_folder` has it; workers find the files at the same place.
+
+    Args:
+        done: Called with how many more bytes were read.
+
+    Raises:
+        InputError: The format is a class of one's own, or a file cannot be read.
+    """
+    if format is not None:
+        jobs.known("importers", format)
+    sizes = [sum(path.stat().st_size for path in paths) for paths in groups]
+    small = (paths for paths, size in zip(groups, sizes, strict=True) if size <= _LARGE)
+    items = (_ReadItem(paths=list(map(str, paths)), format=format).json_item() for paths in small)
+    results = spread.map(read_item, items, failed=lambda item, why: [["problem", [item["paths"][0], why, False]]])
+    for paths, size in zip(groups, sizes, strict=True):
+        if size > _LARGE:
+            yield read_folder(paths, format, done)
+        else:
+            yield [_of_row(*row) for row in next(results)]
+            done(size)
+
+
+def read_item(item: dict[str, Any]) -> list[list[Any]]:
+    """What `read_with` sends to workers: reads a file, or files of spans together; traces and problems as rows."""
+    asked = _ReadItem.read(item)
+    if asked.format is not None:
+        jobs.known("importers", asked.format)
+    found = read_folder([Path(path) for path in asked.paths], asked.format)
+    return [["problem", [one.where, one.why, one.strange]] if isinstance(one, Problem) else _row(one) for one in found]
+
+
+def _row(one: RecordedTrace) -> list[Any]:
+    return ["trace", [json.loads(line(one.trace)), one.reward, one.goal, one.name, one.where, one.format]]
+
+
+def _of_row(kind: str, row: list[Any]) -> RecordedTrace | Problem:
+    if kind == "problem":
+        return Problem(*row)
+    told, reward, goal, name, where, format = row
+    trace = parse(told, name=where).trace
+    steps = tuple((tool, arguments) for tool, arguments in goal)
+    return RecordedTrace(trace=trace, reward=reward, goal=steps, name=name, where=where, format=format)

@@ -1,6 +1,8 @@
 """Two agents on tasks of repositories: who they are by name, what they did, and the gate's word on it."""
 
+import asyncio
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -8,9 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from journeyman import models
 from journeyman.agents.answer import nothing
-from journeyman.agents.attempt import Agent, Attempt
+from journeyman.agents.attempt import Agent, Attempt, attempt_all
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
 from journeyman.agents.mcp import McpServer
 from journeyman.agents.replay import CallBudget, within
@@ -21,15 +25,18 @@ from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.evaluation import Evaluation
 from journeyman.core.gate import interval_of
 from journeyman.core.playbook import Playbook
+from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import Trace, average, total
-from journeyman.experiments import wiring
+from journeyman.experiments import settings, wiring
 from journeyman.experiments.agents import adapter_trained_on, candidate_of, see_answers
 from journeyman.experiments.agents_config import COMMAND, KIND, NOTHING, OWN, REFERENCE, AgentsConfig
 from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import Run
 from journeyman.experiments.task_generation.generate import FOLDER, workplaces
+from journeyman.io.executors import Spread
+from journeyman.io.executors.jobs import JobItem, from_outside
 from journeyman.io.files import sha256
 from journeyman.models import embedders
 from journeyman.models.base import takes_tools
@@ -37,9 +44,11 @@ from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.rewards.development import DevelopmentReward, DevelopmentWork, WorkCheckResult
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Interpreter
-from journeyman.stores import RunRecord, RunState, Store
+from journeyman.stores import RunRecord, RunState, Store, open_store
+from journeyman.stores.urls import MEMORY
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
+from journeyman.tracing.importers.jsonl import line, parse
 from journeyman.tracing.redaction import Redactor
 
 _OVER = "--max-cost"
@@ -68,13 +77,23 @@ class Contestant:
 class RepositoryBench:
     """What an evaluation works with: the tasks, their workshop, and the agents by name."""
 
-    def __init__(self, config: AgentsConfig, store: Store, *, said: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        config: AgentsConfig,
+        store: Store,
+        *,
+        tasks: tuple[RepositoryTask, ...] = (),
+        said: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """
+        Args:
+            tasks: Instead of those of the file.
+
         Raises:
             InputError: The file holds no task that is asked for.
         """
         self.config, self.store = config, store
-        self.own = _chosen(config)
+        self.own = tasks or _chosen(config)
         self.budget = CallBudget(max_cost=config.max_cost)
         folder = Path(config.environments or FOLDER)
         self._agents_python = _agents_python(config, folder, said)
@@ -390,6 +409,8 @@ class RepositoryEvaluation:
     run: Run
     done: Callable[[int, int], None] = lambda _, __: None
     """Told after each attempt how many are done, and of how many."""
+    spread: Spread | None = None
+    """Whoever makes the attempts, where that is not this process. The gate's word on them is this one's."""
 
     async def evaluate(self) -> AgentReport:
         """
@@ -457,6 +478,9 @@ class RepositoryEvaluation:
                 self.run.keep([attempt])
             self.done(finished[0], 2 * config.attempts_per_task * len(look.tasks))
 
+        if self.spread is not None:
+            self._attempted_by(self.spread, {"baseline": old, "candidate": new}, look, done)
+            finished[0] = 0
         report = await evaluate_agents(
             self._repeated(new, "candidate"),
             self._repeated(old, "baseline"),
@@ -480,6 +504,46 @@ class RepositoryEvaluation:
         categories = {task.id: task.category for task in self.bench.own}
         return AgentReport(report=report, categories=by_category(report, categories), development=self._development(report))
 
+    def _attempted_by(
+        self, spread: Spread, sides: Mapping[str, Contestant], look: Look, done: Callable[[Attempt], None]
+    ) -> None:
+        """Have workers make the attempts that the run does not have yet, and keep each: they are repeated here.
+
+        Raises:
+            EvaluationStopped: Some were given up. The others are kept.
+        """
+        config, given_up = self.bench.config, list[str]()
+        told = {n: v for n, v in asdict(config).items() if n not in _OF_THE_PLACE}
+        tasks, wanted = {task.id: task for task in look.tasks}, list[dict[str, Any]]()
+        for side, contestant in sides.items():
+            if isinstance(agent := self._repeated(contestant, side), Repeated) and agent.fresh is None:
+                continue
+            known = agent.known.traces if isinstance(agent, Repeated) else {}
+            for task in look.tasks:
+                for trial in range(len(known.get(task.id, ())), config.attempts_per_task):
+                    name = config.agent if side == "candidate" else config.against
+                    prefix = f"{self.run.id}/evaluation/{side}/{trial}"
+                    own = self.bench.workshop.of(task).as_json()
+                    item = _AttemptItem(
+                        task=own,
+                        agent=name,
+                        prefix=prefix,
+                        folder=config.environments or str(FOLDER),
+                        sandbox=config.sandbox,
+                        config=json.loads(json.dumps(told)),
+                    )
+                    wanted.append(item.json_item())
+
+        def failed(item: dict[str, Any], why: str) -> dict[str, Any]:
+            given_up.append(f"{item['task'].get('id', item['prefix'])}: {why}")
+            return {}
+
+        for found in filter(None, spread.map(attempt_item, wanted, failed=failed)):
+            trace = parse(found["trace"], name="").trace
+            done(Attempt(tasks[trace.task_id], trace, _SCORE.validate_python(found["score"])))
+        if given_up:
+            raise EvaluationStopped(f"{len(given_up)} of {len(wanted)} attempts were given up; the first: {given_up[0]}")
+
     def _repeated(self, contestant: Contestant, side: str) -> Agent:
         agent = contestant.make()
         known = Known.of(self.run.store, self.run.id, side, self.bench.workshop)
@@ -490,6 +554,66 @@ class RepositoryEvaluation:
             return {}
         sides = {"baseline": report.baseline_attempts, "candidate": report.candidate_attempts}
         return {side: development_of(self.bench.workshop, attempts) for side, attempts in sides.items()}
+
+
+_SCORE = TypeAdapter(Score)
+
+
+class _AttemptItem(JobItem):
+    task: dict[str, Any]
+    agent: str
+    prefix: str
+    folder: str
+    sandbox: str
+    config: dict[str, Any]
+    """Of the evaluation, but for what says where things are kept."""
+
+
+def attempt_item(item: dict[str, Any]) -> dict[str, Any]:
+    """What an evaluation sends to workers: lets an agent attempt a task; the trace, and what it was worth.
+
+    Raises:
+        InputError: It came by way of a database, and is of another agent than `reference`, `nothing` or a model that the
+            worker's own project names: its key goes nowhere else.
+    """
+    asked = _AttemptItem.read(item)
+    config = AgentsConfig(**{n: tuple(v) if isinstance(v, list) else v for n, v in asked.config.items()})
+    if from_outside():
+        config = _ours(config, asked.agent)
+    config = replace(config, environments=asked.folder, sandbox=asked.sandbox)
+    task = repository.of_json(asked.task)
+
+    async def attempted() -> Attempt:
+        with open_store(MEMORY) as store:
+            bench = RepositoryBench(config, store, tasks=(task,))
+            contestant = bench.contestant(asked.agent)
+            try:
+                await bench.workshop.start()
+                tasks = [each for each in bench.tasks if each.id == task.id]
+                agent = contestant.make()
+                (found,) = await attempt_all(agent, tasks, bench.workshop, prefix=asked.prefix, clock=wiring.now)
+                return found
+            finally:
+                await bench.workshop.close()
+                if contestant.close is not None:
+                    await contestant.close()
+
+    found = asyncio.run(attempted())
+    return {"trace": json.loads(line(found.trace)), "score": _SCORE.dump_python(found.score, mode="json")}
+
+
+def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
+    """What counts of a configuration from outside: models, servers and keys are the worker's own, and nothing is installed."""
+    own = settings.load().settings.models
+    named = own.generator_model
+    wanted = config.generator_model if agent == OWN else agent
+    if agent not in (REFERENCE, NOTHING) and (agent.startswith(COMMAND) or config.playbook or wanted != named):
+        raise InputError(
+            f"a worker lets {REFERENCE}, {NOTHING} and the model that its own journeyman.toml names attempt tasks "
+            f"({named or 'none'}), and not {label(agent)}; take local or ray"
+        )
+    ours: dict[str, Any] = {"generator_model": named, "base_url": own.base_url, "key_env": own.key_env}
+    return AgentsConfig(agent=agent, rounds=config.rounds, timeout=config.timeout, plugin=config.plugin, **ours)
 
 
 # Its run in the store: begun, and gone on with.

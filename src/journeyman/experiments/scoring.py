@@ -3,10 +3,10 @@
 import hashlib
 import json
 import sqlite3
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from journeyman.agents.coder import READING
-from journeyman.core import extension
+from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, StoreError, TraceError, boundary
 from journeyman.core.reward import Verdict, decide
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace, average
-from journeyman.io.executors import Here, Workers
+from journeyman.io.executors import Here, Spread, Workers
+from journeyman.io.executors.jobs import JobItem
 from journeyman.io.files import read_json, read_text
+from journeyman.rewards import DEFAULTS
 from journeyman.rewards.base import BROKEN, UNREACHABLE, RewardFunction, RewardResult, judged, soft, unknown
 from journeyman.rewards.checks import Check
 from journeyman.rewards.code_execution import wait
@@ -108,18 +110,14 @@ class ScoreCache:
         """What is known of a trace, by its digest."""
         with self._named():
             known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
-            results = {name: _result(known[key]) for name, key in keys.items() if key in known}
+            results = {name: _of_row(json.loads(known[key])) for name, key in keys.items() if key in known}
         self.found += len(results)
         return results
 
     def add(self, found: Iterable[tuple[bytes, str, RewardResult]]) -> None:
         """Keep verdicts by digest and key, all or none. One that a failure kept from being reached is not kept: it may be
         reached next time."""
-        rows = [
-            (trace, key, json.dumps([result.score, result.is_binary, dict(result.details)]))
-            for trace, key, result in found
-            if not result.details.get(UNREACHABLE)
-        ]
+        rows = [(trace, key, json.dumps(_row(result))) for trace, key, result in found if not result.details.get(UNREACHABLE)]
         with self._named(), self._db:
             self._db.execute("begin immediate")
             self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
@@ -156,7 +154,7 @@ def score_all(
     traces: Sequence[Trace],
     engine: RewardEngine,
     *,
-    workers: Workers | None = None,
+    workers: Workers | Spread | None = None,
     cache: ScoreCache | None = None,
     by_task: bool = False,
     done: Callable[[int], None] = lambda _: None,
@@ -164,7 +162,8 @@ def score_all(
     """What every reward says of every trace, in the order of the traces.
 
     Args:
-        workers: Who computes it; this process, where nothing is said.
+        workers: Who computes it; this process, where nothing is said. Verdicts on traces that took them longer than they may,
+            or lost their worker each time, are unknown.
         cache: Verdicts that are kept, and need not be computed.
         by_task: Several attempts at one task are a group, for the rewards that measure an attempt by the others.
         done: Told how many more are scored, for a progress bar.
@@ -177,7 +176,7 @@ def score_all(
             waiting.append(job)
             yield job.work
 
-    for computed in (workers or Here()).map(_compute, jobs()):
+    for computed in _computed(workers or Here(), jobs()):
         job = waiting.pop(0)
         if cache is not None:
             cache.add(_new(job, computed))
@@ -202,7 +201,90 @@ def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | Non
             yield _Job(group, some, tuple(traces[place] for place in some), kept, digests, known)
 
 
-def _compute(work: list[tuple[Trace, tuple[RewardFunction, ...]]]) -> list[Results]:
+_Work = list[tuple[Trace, tuple[RewardFunction, ...]]]
+
+
+def _computed(workers: Workers | Spread, work: Iterator[_Work]) -> Iterator[list[Results]]:
+    if not workers.plain:
+        return workers.map(_compute, work, failed=_given_up)
+    sent: deque[_Work] = deque()
+
+    def items() -> Iterator[dict[str, Any]]:
+        for each in work:
+            sent.append(each)
+            yield _item(each)
+
+    def given_up(_: dict[str, Any], why: str) -> list[dict[str, Any]]:
+        return [{name: _row(result) for name, result in results.items()} for results in _given_up(sent[0], why)]
+
+    def read(rows: list[dict[str, Any]]) -> list[Results]:
+        sent.popleft()
+        return [{name: _of_row(row) for name, row in each.items()} for each in rows]
+
+    return map(read, workers.map(score_item, items(), failed=given_up))
+
+
+def _given_up(work: _Work, why: str) -> list[Results]:
+    return [{reward.name: unknown(why, **{UNREACHABLE: True}) for reward in rewards} for _, rewards in work]
+
+
+class _ScoreItem(JobItem):
+    rewards: dict[str, dict[str, Any]]
+    """Their options, by name."""
+    rows: list[list[Any]]
+    """Traces, and what is asked of each."""
+
+
+def _item(work: _Work) -> dict[str, Any]:
+    """Some work as JSON, for workers that take nothing else."""
+    wanted = {reward.name: reward for _, rewards in work for reward in rewards}
+    rows = [[json.loads(line(trace)), [reward.name for reward in rewards]] for trace, rewards in work]
+    return _ScoreItem(rewards={name: _options(reward) for name, reward in wanted.items()}, rows=rows).json_item()
+
+
+def _options(reward: RewardFunction) -> dict[str, Any]:
+    """What makes the reward, beside its name.
+
+    Raises:
+        InputError: It is none that is known by its name alone.
+    """
+    named = reward.name in DEFAULTS and type(reward) is registry.load("rewards", reward.name)
+    if named and is_dataclass(reward):
+        return {each.name: getattr(reward, each.name) for each in fields(reward)}
+    if not named or reward.version != registry.load("rewards", reward.name)().version:
+        raise InputError(f"workers on PostgreSQL know {', '.join(DEFAULTS)}, and not {reward.name}; take local or ray")
+    return {}
+
+
+def score_item(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `score_all` sends to workers that take JSON alone: by trace, what each reward that is asked for says.
+
+    Raises:
+        InputError: It asks for another reward than the default ones, or holds what is no trace.
+    """
+    asked = _ScoreItem.read(item)
+    if strange := sorted(set(asked.rewards) - set(DEFAULTS)):
+        raise InputError(f"a worker knows no reward {strange[0]!r:.80}; there are {', '.join(DEFAULTS)}")
+    made = {name: registry.load("rewards", name)(**options) for name, options in asked.rewards.items()}
+    if strange := [name for name, options in asked.rewards.items() if options and not is_dataclass(made[name])]:
+        raise InputError(f"a worker takes no options for {strange[0]}")
+    work = [(parse(record, name="item").trace, tuple(made[name] for name in names)) for record, names in asked.rows]
+    try:
+        return [{name: _row(result) for name, result in results.items()} for results in _compute(work)]
+    finally:
+        RewardEngine(made.values()).close()
+
+
+def _row(result: RewardResult) -> list[Any]:
+    return [result.score, result.is_binary, dict(result.details)]
+
+
+def _of_row(row: Sequence[Any]) -> RewardResult:
+    score, is_binary, details = row
+    return RewardResult(score=score, is_binary=is_binary, details=details)
+
+
+def _compute(work: _Work) -> list[Results]:
     return [{reward.name: judged(reward, trace) for reward in rewards} for trace, rewards in work]
 
 
@@ -225,11 +307,6 @@ def keys(rewards: Iterable[RewardFunction]) -> Keys:
 def _version(reward: RewardFunction) -> str:
     with extension.named("rewards", reward.name):
         return reward.version
-
-
-def _result(text: str) -> RewardResult:
-    score, is_binary, details = json.loads(text)
-    return RewardResult(score=score, is_binary=is_binary, details=details)
 
 
 def cached(path: Path) -> "closing[ScoreCache]":

@@ -1,14 +1,21 @@
 """From a repository to a file of tasks: drafts are tried in an order that the seed decides, and what was tried is kept."""
 
 import asyncio
+import hashlib
 import json
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Generator as Generating
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from journeyman import sandbox
 from journeyman.core.errors import InputError
@@ -24,6 +31,10 @@ from journeyman.experiments.task_generation.base import (
     settled,
     tree_file,
 )
+from journeyman.io.atomic import write_text
+from journeyman.io.executors import Spread, jobs
+from journeyman.io.executors.jobs import JobItem
+from journeyman.io.files import read_json
 from journeyman.io.jsonl import append_line, iter_jsonl, json_object
 from journeyman.rewards.repository.suite import SUITE_SECONDS, Steady, SuiteRun, steady
 from journeyman.sandbox import environments
@@ -196,7 +207,7 @@ async def generate(
     found = {category: Yield(number) for category, number in wanted.items()}
     async with sandbox.started(subject.sandbox, interpreter=subject.environment.interpreter) as opened:
         for category, generator in generators.items():
-            drafts = generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {category}"))
+            drafts = _drafts(generator, subject, seed)
             shares, box = Shares(wanted=wanted[category]), Metered(opened)
             while group := list(islice((draft for draft in drafts if shares.admits(draft)), JOBS)):
                 results = await asyncio.gather(*(journal.tried(draft, generator, subject, box) for draft in group))
@@ -208,6 +219,100 @@ async def generate(
     repository.write(path, [task for each in found.values() for task in each.tasks])
     journal.done()
     return found
+
+
+def generate_with(  # noqa: PLR0913 - what `generate` takes, and the workers
+    spread: Spread,
+    subject: TaskSource,
+    wanted: Mapping[str, int],
+    path: Path,
+    *,
+    seed: int = 0,
+    words: Words | None = None,
+    told: Callable[[str, Yield], None] = lambda *_: None,
+) -> dict[str, Yield]:
+    """`generate`, where each worker tries a draft at a time, and finds the folder of the environments at the same place. The
+    file is the same: what is counted is decided here, in the order of the drafts. One that took longer than it may is no task.
+
+    Raises:
+        InputError: A category is a class of one's own.
+    """
+    generators = {jobs.known("generators", category): generator_of(category) for category in wanted}
+    journal = _Journal.opened(path, subject, seed, generators, words)
+    found = {category: Yield(number) for category, number in wanted.items()}
+    place = _keep_subject(subject)
+    for category, generator in generators.items():
+        shares = Shares(wanted=wanted[category])
+        drafts = (draft for draft in _drafts(generator, subject, seed) if shares.admits(draft))
+        with closing(journal.tried_by(spread, drafts, category, place)) as results:
+            for draft, result, cpu_seconds in results:
+                found[category].count([(draft, result)], shares)
+                found[category].cpu_seconds += cpu_seconds
+                told(category, found[category])
+                if len(found[category].tasks) >= wanted[category]:
+                    break
+    repository.write(path, [task for each in found.values() for task in each.tasks])
+    journal.done()
+    _subject_file(Path(place["folder"]), place["subject"]).unlink(missing_ok=True)
+    return found
+
+
+def _drafts(generator: Generator, subject: TaskSource, seed: int) -> Iterator[TaskDraft]:
+    return generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {generator.category}"))
+
+
+_SUBJECT, _DRAFT = TypeAdapter(TaskSource), TypeAdapter(TaskDraft)
+
+
+class _DraftItem(JobItem):
+    category: str
+    draft: dict[str, Any]
+    folder: str
+    subject: str
+    """The digest of what is known of the repository, which lies in the folder."""
+    sandbox: str
+
+
+def _keep_subject(subject: TaskSource) -> Mapping[str, str]:
+    """Lay what is known of a repository beside its environment, for workers; where it is, as `_DraftItem` has it."""
+    folder = subject.environment.folder.parent
+    # The files lie there already, by their digest; how the tests ended, nobody asks for any more.
+    suite = replace(subject.suite, run=replace(subject.suite.run, outcome=None))
+    said = _SUBJECT.dump_json(replace(subject, tree=Tree({}), suite=suite))
+    digest = hashlib.sha256(said).hexdigest()[:16]
+    file = _subject_file(folder, digest)
+    file.parent.mkdir(exist_ok=True)
+    write_text(file, json.dumps({"tree": subject.tree.digest, "subject": said.decode()}))
+    return {"folder": str(folder), "subject": digest, "sandbox": subject.sandbox}
+
+
+def _subject_file(folder: Path, digest: str) -> Path:
+    return folder / "subjects" / f"{digest}.json"
+
+
+@lru_cache(maxsize=4)
+def _kept_subject(folder: Path, digest: str) -> TaskSource:
+    kept = read_json(_subject_file(folder, digest))
+    found: TaskSource = _SUBJECT.validate_json(kept["subject"])
+    return replace(
+        found, tree=kept_tree(kept["tree"], folder), environment=environments.opened(folder, found.environment.digest)
+    )
+
+
+def draft_item(item: dict[str, Any]) -> dict[str, Any]:
+    """What `generate_with` sends to workers: tries a draft; the task or why it is none, and the CPU seconds that it took."""
+    asked = _DraftItem.read(item)
+    if not re.fullmatch("[0-9a-f]{16}", asked.subject):
+        raise InputError("the item of a job cannot be used: subject: it is no digest")
+    generator, draft = generator_of(jobs.known("generators", asked.category)), _DRAFT.validate_python(asked.draft)
+    subject = _kept_subject(Path(asked.folder), asked.subject)
+
+    async def tried() -> dict[str, Any]:
+        async with sandbox.started(asked.sandbox, interpreter=subject.environment.interpreter) as opened:
+            box = Metered(opened)
+            return {**_row(await generator.task(draft, subject, box)), "cpu_seconds": box.cpu_seconds}
+
+    return asyncio.run(tried())
 
 
 async def import_rows(
@@ -288,12 +393,49 @@ class _Journal:
             found = await generator.task(draft, subject, box)
             if self.words is not None and not isinstance(found, Rejected):
                 found = await self.words(found)
-            append_line(self.path, json.dumps({"key": key, **_row(found)}))
-            self.known[key] = found
+            self._keep(key, found)
         return self.known[key]
+
+    def tried_by(
+        self, spread: Spread, drafts: Iterator[TaskDraft], category: str, place: Mapping[str, Any]
+    ) -> Generating[tuple[TaskDraft, RepositoryTask | Rejected, float], None, None]:
+        """What became of drafts, in their order, and what each took; those that are known are not tried again."""
+        drawn: deque[TaskDraft] = deque()
+
+        def items() -> Iterator[dict[str, Any]]:
+            for draft in drafts:
+                drawn.append(draft)
+                if f"{category} {draft.key}" not in self.known:
+                    yield _DraftItem(category=category, draft=_DRAFT.dump_python(draft, mode="json"), **place).json_item()
+
+        def known() -> Iterator[tuple[TaskDraft, RepositoryTask | Rejected, float]]:
+            while drawn and (key := f"{category} {drawn[0].key}") in self.known:
+                yield drawn.popleft(), self.known[key], 0.0
+
+        rows = spread.map(draft_item, items(), failed=lambda _, why: {"rejected": [_GIVEN_UP, why]})
+        for row in rows:
+            yield from known()
+            found = _result(row)
+            if self.words is not None and not isinstance(found, Rejected):
+                found = asyncio.run(_told(self.words, found))
+            draft = drawn.popleft()
+            self._keep(f"{category} {draft.key}", found)
+            yield draft, found, row.get("cpu_seconds", 0.0)
+        yield from known()
+
+    def _keep(self, key: str, found: RepositoryTask | Rejected) -> None:
+        append_line(self.path, json.dumps({"key": key, **_row(found)}))
+        self.known[key] = found
 
     def done(self) -> None:
         self.path.unlink(missing_ok=True)
+
+
+_GIVEN_UP = "it was given up"
+
+
+async def _told(words: Words, task: RepositoryTask) -> RepositoryTask:
+    return await words(task)
 
 
 def _row(found: RepositoryTask | Rejected) -> dict[str, Any]:

@@ -3,21 +3,26 @@
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from pydantic import Field
 
 from journeyman import sandbox
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
+from journeyman.io.executors import Spread
+from journeyman.io.executors.jobs import JobItem
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Limits, Program, Sandbox
-from journeyman.tasks.repository import RepositoryTask
+from journeyman.tasks.repository import RepositoryTask, of_json
 from journeyman.tasks.repository.tree import Tree
 
 TIMES = 3
@@ -32,7 +37,8 @@ class Flaw:
 
     task: str
     what: str
-    """One of few: reference, empty, paid, found, leak, duplicate; of a cheat that was paid with its name behind a colon."""
+    """One of few: reference, empty, paid, found, leak, duplicate, unexamined; of a cheat that was paid with its name behind a
+    colon."""
     evidence: str = ""
 
 
@@ -53,6 +59,27 @@ class Validation:
     @property
     def sound(self) -> bool:
         return not self.flaws
+
+    def include(self, part: "Validation") -> None:
+        """What was found of some of the tasks."""
+        self.attempts += part.attempts
+        # A kind of which all can be told stands there with its zero, and `+=` would leave that out.
+        self.unknown.update(part.unknown)
+        self.flaws += part.flaws
+        self.runs += part.runs
+        self.cpu_seconds += part.cpu_seconds
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> "Validation":
+        """What `as_json` told."""
+        return cls(
+            tasks=told["tasks"],
+            attempts=Counter(told["attempts"]),
+            unknown=Counter(told["unknown"]),
+            flaws=[Flaw(**flaw) for flaw in told["flaws"]],
+            runs=told["runs"],
+            cpu_seconds=told["cpu_seconds"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -88,18 +115,90 @@ async def validate(
         SandboxError: The sandbox failed.
     """
     found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
-    by_environment: dict[str, list[RepositoryTask]] = defaultdict(list)
-    for task in tasks:
-        by_environment[task.environment].append(task)
-    for digest, each in by_environment.items():
-        environment = environments.opened(folder, digest)
-        async with sandbox.started(box, interpreter=environment.interpreter) as opened:
-            examiner = _Examiner(Metered(opened), folder, tuple(plugins), every, found)
+    for digest, each in _by_environment(tasks).items():
+        async with _examiner(folder, digest, box, plugins=plugins, every=every) as examiner:
             found.flaws += await examiner.lying_about(each)
-            await examiner.examine(each, told)
+            for part in await examiner.examine(each, lambda task: told(task, found)):
+                found.include(part)
             found.runs += examiner.box.runs
             found.cpu_seconds += examiner.box.cpu_seconds
     return found
+
+
+class TaskExamination(JobItem):
+    """How tasks are examined; as with `validate`."""
+
+    folder: str = str(FOLDER)
+    sandbox: str = "auto"
+    every: bool = False
+    plugins: list[str] = Field(default_factory=list)
+
+    def examiner(self, environment: str) -> "AbstractAsyncContextManager[_Examiner]":
+        return _examiner(Path(self.folder), environment, self.sandbox, plugins=self.plugins, every=self.every)
+
+
+class _ValidateItem(TaskExamination):
+    task: dict[str, Any]
+
+
+def validate_with(
+    spread: Spread,
+    tasks: Sequence[RepositoryTask],
+    how: TaskExamination,
+    *,
+    told: Callable[[RepositoryTask], None] = lambda _: None,
+) -> Validation:
+    """`validate`, where each worker takes a task at a time, and finds the folder at the same place. Where what is right can be
+    read is looked for here, once for an environment. A task that took longer than it may is not known to be sound."""
+    found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
+
+    async def lying(digest: str, each: Sequence[RepositoryTask]) -> None:
+        async with how.examiner(digest) as examiner:
+            found.flaws += await examiner.lying_about(each)
+            found.runs += examiner.box.runs
+            found.cpu_seconds += examiner.box.cpu_seconds
+
+    for digest, each in _by_environment(tasks).items():
+        asyncio.run(lying(digest, each))
+        items = (_ValidateItem(task=task.as_json(), **how.json_item()).json_item() for task in each)
+        for task, part in zip(each, spread.map(validate_item, items, failed=_given_up), strict=True):
+            found.include(Validation.of_json(part))
+            told(task)
+    return found
+
+
+def _given_up(item: Mapping[str, Any], why: str) -> dict[str, Any]:
+    return Validation(tasks=1, flaws=[Flaw(of_json(item["task"]).id, "unexamined", why)]).as_json()
+
+
+def validate_item(item: dict[str, Any]) -> dict[str, Any]:
+    """What `validate_with` sends to workers: examines one task; `Validation.as_json` of it."""
+    asked = _ValidateItem.read(item)
+    task = of_json(asked.task)
+
+    async def examined() -> Validation:
+        async with asked.examiner(task.environment) as examiner:
+            (found,) = await examiner.examine([task], lambda _: None)
+            found.tasks, found.runs, found.cpu_seconds = 1, examiner.box.runs, examiner.box.cpu_seconds
+            return found
+
+    return asyncio.run(examined()).as_json()
+
+
+def _by_environment(tasks: Sequence[RepositoryTask]) -> Mapping[str, list[RepositoryTask]]:
+    found: dict[str, list[RepositoryTask]] = defaultdict(list)
+    for task in tasks:
+        found[task.environment].append(task)
+    return found
+
+
+@asynccontextmanager
+async def _examiner(
+    folder: Path, environment: str, box: str, *, plugins: Sequence[str], every: bool
+) -> AsyncIterator["_Examiner"]:
+    interpreter = environments.opened(folder, environment).interpreter
+    async with sandbox.started(box, interpreter=interpreter) as opened:
+        yield _Examiner(Metered(opened), folder, tuple(plugins), every)
 
 
 @dataclass(slots=True)
@@ -110,7 +209,6 @@ class _Examiner:
     folder: Path
     plugins: tuple[str, ...]
     every: bool
-    found: Validation
     trees: dict[str, Tree] = field(default_factory=dict)
 
     def tree(self, task: RepositoryTask) -> Tree:
@@ -118,20 +216,21 @@ class _Examiner:
             self.trees[task.tree] = kept_tree(task.tree, self.folder)
         return self.trees[task.tree]
 
-    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask, Validation], None]) -> None:
+    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask], None]) -> list[Validation]:
+        """What was found of each, in their order, whichever was done first."""
         free = asyncio.Semaphore(JOBS)
 
-        async def one(task: RepositoryTask) -> None:
+        async def one(task: RepositoryTask) -> Validation:
             async with free:
-                self.found.flaws += [Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))]
-                await self._tried(task)
-                told(task, self.found)
+                found = Validation(flaws=[Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))])
+                await self._tried(task, found)
+                told(task)
+                return found
 
-        await asyncio.gather(*(one(task) for task in tasks))
+        return await asyncio.gather(*(one(task) for task in tasks))
 
-    async def _tried(self, task: RepositoryTask) -> None:
-        tree = self.tree(task)
-        flaws, unknown = self.found.flaws, self.found.unknown
+    async def _tried(self, task: RepositoryTask, found: Validation) -> None:
+        tree, flaws, unknown = self.tree(task), found.flaws, found.unknown
         empty = await self._paid(task, _as_given(task, tree))
         if empty.value != 0.0:
             flaws.append(Flaw(task.id, "empty", empty.evidence))
@@ -143,7 +242,7 @@ class _Examiner:
                 break
         for attempt in attempts(task, tree, every=self.every):
             cheat = attempt.cheat
-            self.found.attempts[cheat.kind] += 1
+            found.attempts[cheat.kind] += 1
             reward = await self._paid(task, attempt.left)
             unknown[cheat.kind] += reward.value is None
             if reward.value:

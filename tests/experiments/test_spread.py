@@ -1,0 +1,184 @@
+"""The same bytes whoever does the work: scoring, validation, generation, evaluation of agents, collection."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman.cli import main
+from tests.support import jobs, postgres
+from tests.support.repositories import package
+from tests.support.wheels import without_network
+
+SAMPLE = Path(__file__).parents[1] / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
+WORKERS = [pytest.param("local:2", marks=pytest.mark.service), pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with tasks that were made in it."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        without_network(monkeypatch, folder / "wheels")
+        monkeypatch.chdir(folder)
+        package(folder)
+        assert main(["tasks", "generate", "--from", "parcels", *_FEW, "-o", "here.jsonl", "--json"]) in (0, 1)
+        yield folder
+
+
+_FEW = ("--categories", "bug_fix=3,docs=1", "--count", "4")
+
+
+@pytest.fixture
+def workers(request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    monkeypatch.chdir(project)
+    without_network(monkeypatch, project / "wheels")
+    if request.param != "postgres":
+        yield request.param
+        return
+    pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
+    jobs.install(tmp_path / "package", monkeypatch)
+    with postgres.database() as url, jobs.worker(url, "--processes", "1"), jobs.worker(url, "--processes", "1"):
+        yield url
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = main([*arguments, "--json"])
+    out = capsys.readouterr()
+    assert code in (0, 1), out.err
+    found: dict[str, Any] = json.loads(out.out)
+    return found
+
+
+@pytest.mark.parametrize("workers", WORKERS, indirect=True)
+def test_scores_are_the_same_bytes_whoever_computes_them(
+    workers: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewards = "syntax_validation,tool_success,task_completion,efficiency,format_compliance"
+    for who, out in (("here", "a.jsonl"), (workers, "b.jsonl")):
+        said(capsys, "score", str(SAMPLE), "--no-cache", "--rewards", rewards, "--workers", who, "--out", out)
+    assert digest(project / "a.jsonl") == digest(project / "b.jsonl")
+
+
+@pytest.mark.parametrize("workers", WORKERS, indirect=True)
+def test_tasks_are_the_same_bytes_whoever_tries_them(workers: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "tasks", "generate", "--from", "parcels", *_FEW, "-o", "there.jsonl", "--force", "--workers", workers)
+    assert digest(project / "here.jsonl") == digest(project / "there.jsonl")
+
+
+@pytest.mark.parametrize("workers", WORKERS, indirect=True)
+def test_tasks_are_found_sound_whoever_examines_them(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = (said(capsys, "tasks", "validate", "here.jsonl", "--workers", who) for who in ("here", workers))
+    costs = ("cpu_seconds", "runs")
+    assert {k: v for k, v in here.items() if k not in costs} == {k: v for k, v in there.items() if k not in costs}
+    assert here["runs"] == there["runs"] > 0
+
+
+@pytest.mark.parametrize("workers", WORKERS, indirect=True)
+def test_agents_are_measured_the_same_whoever_lets_them_attempt(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = ("evaluate", "agent", "--tasks", "here.jsonl", "--agent", "reference", "--against", "nothing")
+    here, there = (said(capsys, *told, "--store", f"{at}.db", "--workers", who) for at, who in enumerate(("here", workers)))
+    assert {k: v for k, v in here.items() if k != "run"} == {k: v for k, v in there.items() if k != "run"}
+    assert (here["baseline"], here["candidate"]) == (0, 1)
+
+
+@pytest.mark.parametrize("workers", WORKERS, indirect=True)
+def test_what_was_recorded_comes_in_the_same_whoever_reads_it(
+    workers: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exports = project / "exports"
+    exports.mkdir(exist_ok=True)
+    rows = SAMPLE.read_text().splitlines(keepends=True)
+    for at in range(3):
+        (exports / f"{at}.jsonl").write_text("".join(rows[at::3]))
+    (exports / "broken.jsonl").write_text(rows[0] + '{"messages": 7}\n')
+    digests = set()
+    for at, who in enumerate(("here", workers)):
+        store = f"collected-{workers[:5]}-{at}.db"
+        found = said(capsys, "collect", "exports", "--store", store, "--workers", who)
+        assert (found["traces"], len(found["errors"])) == (len(rows) + 1, 1)
+        assert main(["traces", "export", "--store", store, "--out", "traces.jsonl"]) == 0
+        capsys.readouterr()
+        digests.add(digest(project / "traces.jsonl"))
+    assert len(digests) == 1
+
+
+@pytest.mark.postgres
+def test_a_worker_killed_midway_costs_nothing_and_nothing_is_there_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
+    from journeyman.io import executors
+
+    jobs.install(tmp_path / "package", monkeypatch)
+    log = tmp_path / "log"
+    items = [{"number": number, "sleep": 0.2, "log": str(log)} for number in range(24)]
+    with (
+        postgres.database() as url,
+        jobs.worker(url, "--processes", "1") as first,
+        jobs.worker(url, "--processes", "1"),
+        executors.load(f"postgres:{url}") as pool,
+    ):
+        results = pool.map(jobs.square, items)
+        found = [next(results) for _ in range(4)]
+        first.kill()
+        began = time.monotonic()
+        found += results
+    assert found == [number**2 for number in range(24)]
+    assert time.monotonic() - began < 60
+    # What the killed one was at is done again; its result is there once.
+    done = sorted(map(int, log.read_text().split()))
+    assert set(done) == set(range(24))
+    assert len(done) <= 25
+
+
+@pytest.mark.postgres
+def test_sigterm_lets_a_worker_finish_its_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
+    from journeyman.io import executors
+
+    jobs.install(tmp_path / "package", monkeypatch)
+    log = tmp_path / "log"
+    with postgres.database() as url, jobs.worker(url, "--processes", "1") as worker, executors.load(f"postgres:{url}") as pool:
+        results = pool.map(jobs.square, [{"number": 0}, {"number": 7, "sleep": 2, "log": str(log)}])
+        assert next(results) == 0
+        time.sleep(0.7)
+        worker.terminate()
+        assert next(results) == 49
+        assert worker.wait(timeout=20) == 0
+    assert log.read_text() == "7\n"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"job": "os:system", "item": '{"command": "id"}'}, "a worker does no 'os:system'"),
+        ({"job": "read", "item": '{"paths": ["/etc/passwd"], "format": null}'}, "outside of the folder"),
+        ({"job": "read", "item": '{"paths": ["../x"], "format": null}'}, "outside of the folder"),
+        ({"job": "read", "item": '{"paths": ["x"], "format": "os:system"}'}, "workers know"),
+        ({"job": "score", "item": '{"rewards": {"learned": {}}, "rows": []}'}, "knows no reward 'learned'"),
+        ({"job": "score", "item": "7"}, "no object of JSON"),
+        ({"job": "score", "item": '{"rewards": {}, "rows": [], "more": 1}'}, "more: Extra inputs"),
+        ({"job": "score", "item": '{"rewards": {}, "rows": []}', "version": "0.0"}, "install the same"),
+        ({"job": "score", "item": '{"rewards": {}, "rows": []}', "seconds": "soon"}, "no number of seconds"),
+    ],
+)
+def test_a_worker_does_only_what_it_knows_and_only_in_its_own_folder(asked: dict[str, Any], why: str) -> None:
+    pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
+    from importlib.metadata import version
+
+    from journeyman.io.executors.local import Processes
+    from journeyman.io.executors.postgres import _outcome
+
+    with Processes(1) as pool:
+        found = _outcome(pool, {"version": version("journeyman"), **asked})
+    assert why in str(found.get("raised"))
