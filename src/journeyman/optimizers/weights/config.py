@@ -24,6 +24,7 @@ _ONLY = {
     "curriculum": "grpo",
     "generation": "grpo",
     "importance": "grpo-offline",
+    "imitation": "dpo",
     "desirable_weight": "kto",
     "undesirable_weight": "kto",
 }
@@ -110,6 +111,8 @@ class WeightsTrainingConfig(SeedSettings):
     """How far the probability ratio may move what a completion counts, in grpo."""
     importance: bool = True
     """Offline GRPO weighs by the ratio to the recorded policy. Without it a run collapses; here to show that guards see it."""
+    imitation: Annotated[float | None, Field(ge=0), option(default="by size")] = None
+    """DPO: weight of the mean log-likelihood of the better completion beside the comparison, so that it becomes likelier too."""
     desirable_weight: _Weight = None
     """Of what is good in KTO's loss; derived from the balance of the labels, so that neither side drowns the other."""
     undesirable_weight: _Weight = None

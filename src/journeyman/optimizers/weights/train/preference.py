@@ -227,7 +227,8 @@ def dpo(work: TrainingSetup) -> DPOTrainer:
     preferred = pairs(work.rows)
     if not preferred:
         raise InputError("no prompt has two completions of which one is better: DPO has nothing to learn from")
-    settings = DPOConfig(**_common(work), beta=work.config.beta, max_length=None)
+    losses = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, work.config.imitation]} if work.config.imitation else {}
+    settings = DPOConfig(**_common(work), **losses, beta=work.config.beta, max_length=None)
     collator = _Pairs(pad_token_id=work.tokenizer.pad_token_id)
     return _Dpo(**_parts(work, settings, columns(work, preferred, dpo_columns)), data_collator=collator)
 
