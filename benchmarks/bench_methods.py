@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -95,9 +96,13 @@ def settled(cell: Cell, seed: int, start: str = "") -> Any:
     from journeyman.optimizers.weights import model_shape, sizing
     from journeyman.optimizers.weights.config import TrainingConfig
 
+    hardware = sizing.detect_hardware()
     told = {"base_model": BASE, "dataset_name": "desk", "validation": VALIDATION, **cell.settings}
+    if hardware.gpu is None:
+        # Some processors multiply bf16 natively: cells are to mean the same on all.
+        told["use_bf16"] = False
     config = TrainingConfig(method=cell.method, domain=cell.domain, seed=seed, start_adapter=start, **told)
-    return sizing.resolve(config, model_shape.find(config.base_model)[0], sizing.detect_hardware())
+    return sizing.resolve(config, model_shape.find(config.base_model)[0], hardware)
 
 
 def opened(config: Any, folder: Path, tasks: Sequence[Any]) -> Any:
@@ -234,12 +239,32 @@ def record(folder: Path, seed: int) -> None:
 
 
 def recorded(folder: Path, seed: int, name: str) -> list[Any]:
+    """Rows by their name: `kto`, `groups`, or `groups 0.1` for groups of whose completions one in ten is right."""
     from journeyman.optimizers.weights.data import read
 
     if not name:
         return []
     record(folder, seed)
-    return list(read(folder / str(seed) / f"{name}.jsonl"))
+    kind, _, share = name.partition(" ")
+    rows = list(read(folder / str(seed) / f"{kind}.jsonl"))
+    return thinned(rows, float(share), seed) if share else rows
+
+
+def thinned(groups: Sequence[Any], share: float, seed: int) -> list[Any]:
+    """Groups without so many right completions, drawn at random, that no more than a share of the rest is right."""
+    from journeyman.optimizers.weights.rows import normalised
+
+    places = [(at, n) for at, group in enumerate(groups) for n, score in enumerate(group.scores) if score >= 1]
+    wrong = sum(len(group.scores) for group in groups) - len(places)
+    left_out = set(random.Random(seed).sample(places, max(0, len(places) - round(wrong * share / (1 - share)))))
+    thin = []
+    for at, group in enumerate(groups):
+        kept = [n for n in range(len(group.scores)) if (at, n) not in left_out]
+        scores = tuple(group.scores[n] for n in kept)
+        completions = tuple(group.completions[n] for n in kept)
+        if scores:
+            thin.append(replace(group, completions=completions, scores=scores, rewards=normalised(scores), logprobs=()))
+    return thin
 
 
 def train_once(cell: Cell, seed: int, rows: Path) -> dict[str, Any]:
@@ -249,8 +274,8 @@ def train_once(cell: Cell, seed: int, rows: Path) -> dict[str, Any]:
 
 # Two agents, each with an adapter of its own, learn the same job in rounds: each writes completions, and learns from a pool.
 
-AGENTS, ROUNDS, AGE, UPDATES = 2, 6, 3, 12
-"""Agents; rounds; rounds after which a completion leaves the pool; updates of a round."""
+AGENTS, ROUNDS, AGE, UPDATES, BATCH = 2, 6, 3, 8, 64
+"""Agents; rounds; rounds after which a completion leaves the pool; updates of a round, and completions of an update."""
 
 
 def in_rounds(cell: Cell, seed: int, _: Path, *, prompts: int, shared: bool) -> dict[str, Any]:
@@ -259,7 +284,8 @@ def in_rounds(cell: Cell, seed: int, _: Path, *, prompts: int, shared: bool) -> 
     Args:
         shared: Whether it is one pool. Log-probabilities of whoever wrote are kept, and weigh as recorded ones do.
     """
-    cell = replace(cell, settings={"max_steps": UPDATES, "validation": 32, **cell.settings})
+    usual = {"max_steps": UPDATES, "per_device_batch_size": BATCH, "validation": 0}
+    cell = replace(cell, settings={**usual, **cell.settings})
     pools: list[list[list[Any]]] = [[] for _ in range(AGENTS)]
     starts = [""] * AGENTS
     curves: list[list[float]] = [[] for _ in range(AGENTS)]
@@ -323,8 +349,14 @@ def _rounds(prompts: int, *, shared: bool) -> Cell:
 
 
 _KTO = Cell(method="kto", rows="kto")
+SHARES = (0.02, 0.05, 0.1)
+"""Of the recorded completions that are right, fewer than there are."""
 CELLS: Mapping[str, Mapping[str, Cell]] = {
-    "others": {"kto": _KTO, "rft": Cell(method="rft", rows="kto")},
+    "others": {
+        "kto": _KTO,
+        **{f"kto, {share:.0%} right": replace(_KTO, rows=f"groups {share}") for share in SHARES},
+        "rft": Cell(method="rft", rows="kto"),
+    },
     "dpo": {
         "plain": _dpo(imitation=0.0),
         "imitation 0.2": _dpo(imitation=0.2),
@@ -334,6 +366,7 @@ CELLS: Mapping[str, Mapping[str, Cell]] = {
         "rate 3e-4": _dpo(learning_rate=3e-4, imitation=0.0),
         "rate 1e-3": _dpo(learning_rate=1e-3, imitation=0.0),
         "rate 1e-3, imitation 1": _dpo(learning_rate=1e-3, imitation=1.0),
+        **{f"{share:.0%} right": replace(_dpo(imitation=1.0), rows=f"groups {share}") for share in SHARES},
     },
     "grpo": {
         "recorded": _offline(max_steps=30),
@@ -341,6 +374,7 @@ CELLS: Mapping[str, Mapping[str, Cell]] = {
         "recorded, 120 updates": _offline(max_steps=120),
         "recorded, rate 1e-3": _offline(max_steps=60, learning_rate=1e-3),
         "recorded, rate 6e-3": _offline(max_steps=60, learning_rate=6e-3),
+        **{f"{share:.0%} right": _offline(f"groups {share}", max_steps=60) for share in SHARES},
         "own attempts": _offline("", max_steps=30),
         "own attempts, 60 updates of 64": _offline("", max_steps=60, per_device_batch_size=64),
     },

@@ -111,8 +111,8 @@ class WeightsTrainingConfig(SeedSettings):
     """How far the probability ratio may move what a completion counts, in grpo."""
     importance: bool = True
     """Offline GRPO weighs by the ratio to the recorded policy. Without it a run collapses; here to show that guards see it."""
-    imitation: Annotated[float | None, Field(ge=0), option(default="by size")] = None
-    """DPO: weight of the mean log-likelihood of the better completion beside the comparison, so that it becomes likelier too."""
+    imitation: Annotated[float, Field(ge=0)] = 1.0
+    """DPO: what it counts, beside the comparison, that the better completion becomes likelier; 0 for the comparison alone."""
     desirable_weight: _Weight = None
     """Of what is good in KTO's loss; derived from the balance of the labels, so that neither side drowns the other."""
     undesirable_weight: _Weight = None
