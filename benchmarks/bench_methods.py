@@ -161,6 +161,8 @@ def learn(cell: Cell, seed: int, folder: Path, *, rows: Sequence[Any] = (), star
         rows: Recorded attempts.
         start: The adapter to go on from.
     """
+    from transformers import PrinterCallback
+
     from journeyman.core.task import Split
     from journeyman.optimizers.weights.data import write
     from journeyman.optimizers.weights.job import task_lines
@@ -179,6 +181,7 @@ def learn(cell: Cell, seed: int, folder: Path, *, rows: Sequence[Any] = (), star
         work = replace(work, rows=run._rows(work))
     module, builder = run._METHODS[cell.method]
     trainer = getattr(import_module(f"journeyman.optimizers.weights.train.{module}"), builder)(work)
+    trainer.remove_callback(PrinterCallback)
     curve: list[tuple[int, float]] = []
     if cell.look_every:
         trainer.add_callback(_looks(cell.look_every, curve, lambda: share_right(work, examined)))
@@ -410,7 +413,7 @@ def asked(work: tuple[str, str, int], options: argparse.Namespace) -> str:
     hidden = {} if options.device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
     environment = {**os.environ, **hidden, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=3600)
-    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+    lines = [line for line in ended.stdout.splitlines() if line.startswith('{"ablation"')]
     return (
         lines[-1]
         if lines
