@@ -16,12 +16,17 @@ from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.playbook.run import PlaybookRun as Playbooks
 from journeyman.optimizers.playbook.run import newest_unfinished
 from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
+from journeyman.optimizers.weights.rows import Row
 
 DESK = TrainingConfig(
     base_model="embedded:small", method="rft", dataset_name="desk", domain="oslo", num_examples=8, validation=4
 )
 ROW = Labelled(prompt="User: hi", completion="hello", label=True)
+SCORES = (1.0, *[0.5, 0.0, 0.0] * 13)
+FEW = Group(prompt="User: hi", completions=tuple(map(str, range(40))), rewards=(0.0,) * 40, scores=SCORES)
+"""Forty attempts, one of them right."""
 
 
 @pytest.fixture
@@ -96,14 +101,29 @@ def test_a_run_whose_tasks_have_changed_is_not_gone_on_with(settings: RunSetting
             [ROW],
             "grpo-offline cannot learn from such rows; build them with --method grpo",
         ),
+        *(
+            (
+                TrainingConfig(method=method),
+                [FEW],
+                rf"1 of 40 completions are right \(2.5%\), and from fewer than 5% {method} did not learn .*--no-guards",
+            )
+            for method in ("dpo", "grpo-offline")
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_before_there_is_a_run(
-    config: TrainingConfig, rows: list[Labelled] | None, message: str, settings: RunSettings
+    config: TrainingConfig, rows: list[Row] | None, message: str, settings: RunSettings
 ) -> None:
     with pytest.raises(InputError, match=message):
         runs.begin(config, settings, rows=rows)
     assert not list(Path(settings.project).glob("runs/*"))
+
+
+def test_whoever_wants_to_learn_from_few_right_attempts_all_the_same_may(settings: RunSettings) -> None:
+    base = {"base_model": "embedded:small", "method": "dpo"}
+    assert runs.begin(TrainingConfig(**base, guards=False), settings, rows=[FEW]).config.method == "dpo"
+    for method in ("kto", "rft"):
+        assert runs.begin(TrainingConfig(**{**base, "method": method}), settings, rows=[FEW]).job.rows.is_file()
 
 
 def test_a_run_that_is_not_there_is_told_with_those_that_are(settings: RunSettings) -> None:

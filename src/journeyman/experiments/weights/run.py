@@ -31,7 +31,7 @@ from journeyman.optimizers.weights.adapters import read_trained_on, whole_folder
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import MODULE, PARENT, TrainingJob, task_lines
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, unsuited
 from journeyman.optimizers.weights.sizing import (
     HardwareConfig,
     Reason,
@@ -307,6 +307,10 @@ def _fitting(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> Non
     wrong = next((row for row in rows if not isinstance(row, _READ[config.method])), None)
     if wrong is not None:
         raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method grpo")
+    if config.guards and (why := unsuited(config.method, rows)):
+        raise SettingError(
+            "data", f"{{}}: {why}: record attempts that go well, or take --method grpo; --no-guards trains all the same"
+        )
 
 
 def _of_repositories(config: TrainingConfig, *, given: bool) -> None:

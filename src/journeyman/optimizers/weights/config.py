@@ -136,7 +136,7 @@ class WeightsTrainingConfig(SeedSettings):
     patience: Natural = 5
     """Looks without a better validation reward after which a run stops early; 0 for never."""
     guards: bool = True
-    """Stop with the last good checkpoint when the loss is no number or the policy collapses."""
+    """Refuse what will not learn, and stop with the last good checkpoint when the loss is no number or the policy collapses."""
     tracker: Tracker = "tensorboard"
     """Where the metrics go, beside metrics.jsonl."""
     generation: Generation = "auto"

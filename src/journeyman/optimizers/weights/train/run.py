@@ -52,7 +52,7 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport
 from journeyman.optimizers.weights.metrics import UpdateMetrics
-from journeyman.optimizers.weights.rows import Row, TextOrMessages
+from journeyman.optimizers.weights.rows import LEAST_RIGHT, Row, TextOrMessages, unsuited
 from journeyman.optimizers.weights.train import (
     CompletionJudge,
     MakeTrainer,
@@ -667,6 +667,7 @@ def _rows(work: TrainingSetup) -> Sequence[Row]:
     if not distributed.broadcast(work.job.rows.is_file()):
         if not work.tasks or work.judge is None:
             raise InputError(f"{work.job.folder} has neither rows nor tasks: there is nothing to learn from")
+        _probe(work)
         written = distributed.gather(sampled(replace(work, tasks=distributed.shard(work.tasks))))
         if distributed.is_main_process():
             write(work.job.rows, written)
@@ -675,6 +676,28 @@ def _rows(work: TrainingSetup) -> Sequence[Row]:
     if not rows:
         raise InputError(_nothing(work))
     return rows
+
+
+PROBED = 32
+"""Tasks that are attempted first, where the model must get some right by itself: a tenth of what all would cost."""
+
+
+def _probe(work: TrainingSetup) -> None:
+    """Attempt some tasks, and see that their completions suit the method.
+
+    Raises:
+        InputError: They do not.
+    """
+    method = work.config.method
+    if not work.config.guards or method not in LEAST_RIGHT:
+        return
+    # Every process asks the same, and so decides the same.
+    if why := unsuited(method, sampling.groups(work, work.tasks[:PROBED])):
+        raise InputError(
+            f"{method} learns from what the model writes before it begins, and at {PROBED} of the tasks {why}: take "
+            "--method grpo, which goes on writing while it learns, or record attempts that go better (--data); "
+            "--no-guards trains all the same"
+        )
 
 
 def _nothing(work: TrainingSetup) -> str:
