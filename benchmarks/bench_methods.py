@@ -277,7 +277,7 @@ def train_once(cell: Cell, seed: int, rows: Path) -> dict[str, Any]:
 
 # Two agents, each with an adapter of its own, learn the same job in rounds: each writes completions, and learns from a pool.
 
-AGENTS, ROUNDS, AGE, UPDATES, BATCH = 2, 6, 3, 8, 64
+AGENTS, ROUNDS, AGE, UPDATES, BATCH = 2, 5, 2, 8, 64
 """Agents; rounds; rounds after which a completion leaves the pool; updates of a round, and completions of an update."""
 
 
