@@ -378,6 +378,7 @@ CELLS: Mapping[str, Mapping[str, Cell]] = {
         "recorded, rate 1e-3": _offline(max_steps=60, learning_rate=1e-3),
         "recorded, rate 6e-3": _offline(max_steps=60, learning_rate=6e-3),
         **{f"{share:.0%} right": _offline(f"groups {share}", max_steps=60) for share in SHARES},
+        "recorded, without ratios": _offline(max_steps=60, importance=False),
         "own attempts": _offline("", max_steps=30, guards=False),
         "own attempts, 60 updates of 64": _offline("", max_steps=60, per_device_batch_size=64, guards=False),
     },
