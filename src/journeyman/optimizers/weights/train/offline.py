@@ -5,9 +5,9 @@ training π and the policy μ that wrote it:
 
     w = 1 where A > 0, else stop_gradient(min(1, Π_t π(t) / μ(t)))        loss = - Σ w A log π(t) / number of tokens
 
-which is TOPR (Le Roux et al. 2025, arXiv 2503.14286, "Tapered Off-Policy REINFORCE") with the advantages of Shao et al. 2024 (arXiv
-2402.03300, "GRPO", equation 3). What is good counts however unlikely it was, so that it is learned also where μ is not known;
-what is bad counts less, as a whole, the less likely it has become.
+which is TOPR (Le Roux et al. 2025, arXiv 2503.14286, "Tapered Off-Policy REINFORCE") with the advantages of Shao et al. 2024
+(arXiv 2402.03300, "GRPO", equation 3). What is good counts however unlikely it was, so that it is learned also where μ is not
+known; what is bad counts less, as a whole, the less likely it has become.
 
 To treat old completions as fresh, as though w were always 1, drives the policy away from all that was bad without end. A ratio
 for each token (CISPO, arXiv 2506.13585) does not stop that: the tokens that good and bad completions share stay likely, and are
