@@ -84,28 +84,20 @@ def kto_weights(
     return max(1.0, bad / good), max(1.0, good / bad)
 
 
-LEAST_RIGHT: Mapping[str, float] = {"dpo": 0.05, "grpo-offline": 0.05}
-"""Share of the completions that must be right for a method to learn from nothing but what is written already."""
+TOO_FEW = 0.05
+"""Share of right completions from which KTO, and offline GRPO on the model's own attempts, learned nothing where it was
+measured: on the embedded model, with `benchmarks/bench_methods.py`."""
 
 
-def right(rows: Sequence[Row]) -> tuple[int, int]:
-    """How many completions are right, as far as is known, and of how many: a label, or a score of 1."""
+def too_few_right(rows: Sequence[Row]) -> str:
+    """How few completions are right, as the beginning of a sentence; empty where it is more than `TOO_FEW`, or not known."""
     known = [row.label for row in rows if isinstance(row, LabelledCompletion)]
     known += [score >= 1.0 for row in rows if isinstance(row, CompletionGroup) for score in row.scores]
-    return sum(known), len(known)
-
-
-def unsuited(method: str, rows: Sequence[Row]) -> str:
-    """Why a method learns nothing worth its price from such rows, as the beginning of a sentence; empty when it may.
-
-    Where no scores are known, nothing is said.
-    """
-    good, known = right(rows)
-    if not known or good >= LEAST_RIGHT.get(method, 0.0) * known:
-        return ""
+    good = sum(known)
     return (
-        f"{good} of {known} completions are right ({good / known:.1%}), and from fewer than {LEAST_RIGHT[method]:.0%} "
-        f"{method} did not learn to do it right where that was measured"
+        ""
+        if good > TOO_FEW * len(known) or not known
+        else f"{good} of {len(known)} completions are right ({good / len(known):.1%})"
     )
 
 

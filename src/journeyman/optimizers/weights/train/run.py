@@ -52,7 +52,7 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport
 from journeyman.optimizers.weights.metrics import UpdateMetrics
-from journeyman.optimizers.weights.rows import LEAST_RIGHT, Row, TextOrMessages, unsuited
+from journeyman.optimizers.weights.rows import Row, TextOrMessages, too_few_right
 from journeyman.optimizers.weights.train import (
     CompletionJudge,
     MakeTrainer,
@@ -683,19 +683,18 @@ PROBED = 32
 
 
 def _probe(work: TrainingSetup) -> None:
-    """Attempt some tasks, and see that their completions suit the method.
+    """Attempt some tasks, and see that there will be something to learn from.
 
     Raises:
-        InputError: They do not.
+        InputError: There will not.
     """
-    method = work.config.method
-    if not work.config.guards or method not in LEAST_RIGHT:
+    if not work.config.guards or work.config.method != "grpo-offline":
         return
     # Every process asks the same, and so decides the same.
-    if why := unsuited(method, sampling.groups(work, work.tasks[:PROBED])):
+    if few := too_few_right(sampling.groups(work, work.tasks[:PROBED])):
         raise InputError(
-            f"{method} learns from what the model writes before it begins, and at {PROBED} of the tasks {why}: take "
-            "--method grpo, which goes on writing while it learns, or record attempts that go better (--data); "
+            f"grpo-offline learns from what the model writes before it begins, and of that {few}, too little to learn from: "
+            "take --method grpo, which goes on writing while it learns, or record attempts that go better (--data); "
             "--no-guards trains all the same"
         )
 
