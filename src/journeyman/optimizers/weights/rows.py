@@ -94,11 +94,9 @@ def too_few_right(rows: Sequence[Row]) -> str:
     known = [row.label for row in rows if isinstance(row, LabelledCompletion)]
     known += [score >= 1.0 for row in rows if isinstance(row, CompletionGroup) for score in row.scores]
     good = sum(known)
-    return (
-        ""
-        if good > TOO_FEW * len(known) or not known
-        else f"{good} of {len(known)} completions are right ({good / len(known):.1%})"
-    )
+    if not known or good > TOO_FEW * len(known):
+        return ""
+    return f"{good} of {len(known)} completions are right ({good / len(known):.1%})"
 
 
 # Rows as JSON: checked on the way in, and written so that they come back as they were.
