@@ -59,9 +59,9 @@ def reference(model: Any, rows: list[CompletionGroup], tokenizer: Any, temperatu
 
 
 def recorded(folder: Path, shift: float = 0.0) -> list[CompletionGroup]:
-    """Two groups, with the log-probabilities of the starting model, moved up and down by turns."""
+    """Two groups, with the log-probabilities of the starting model, of one completion moved up and of the next one down."""
     trainer = made(folder, [row(0), row(1)])
-    found = [tuple(value + shift * (-1) ** at for at, value in enumerate(each.logprobs or ())) for each in trainer._rows]
+    found = [tuple(value + shift * (-1) ** at for value in each.logprobs or ()) for at, each in enumerate(trainer._rows)]
     return [row(0, logprobs=tuple(found[:3])), row(1, logprobs=tuple(found[3:]))]
 
 

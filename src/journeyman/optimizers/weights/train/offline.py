@@ -126,9 +126,9 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self._sizes = [len(group) for group in groups]
         self._importance = importance
         self._inputs: dict[str, Any] = {}
-        """The batch whose loss is being computed."""
+        """The batch whose loss is being computed; empty where none is."""
         self._logps: torch.Tensor | None = None
-        """Of that batch."""
+        """Of the last batch."""
         self._shares: deque[float] = deque(maxlen=WINDOW)
         self._warned = False
         with peft_as_it_is():
@@ -198,6 +198,7 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         inputs = self._inputs = drop_zero_advantages(inputs, alone=self.accelerator.num_processes == 1)
         recorded = inputs["recorded_logps"]
         loss = super()._compute_loss(model, inputs)
+        self._inputs = {}
         if self._logps is not None:
             self._log_sample_size(self._logps - recorded, inputs["completion_mask"] * inputs["tool_mask"])
         return loss
@@ -205,7 +206,7 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
     def _get_per_token_logps_and_entropies(self, *positional: Any, **named: Any) -> Any:
         computed = super()._get_per_token_logps_and_entropies(*positional, **named)
         self._logps = computed[0].detach()
-        if self._importance and "advantages" in self._inputs:
+        if self._importance and self._inputs:
             self._weigh(self._inputs, self._logps)
         return computed
 
