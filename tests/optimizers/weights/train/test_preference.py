@@ -142,7 +142,7 @@ def test_dpo_imitates_the_better_completion_as_much_as_it_is_told(made: Training
     rows = [group(answer("good"), answer("bad")), group(answer("fine"), answer("worse"))]
     losses = {}
     for weight in (0.0, 0.5):
-        trainer = dpo(with_rows(made, rows, imitation=weight))
+        trainer = dpo(with_rows(made, rows, method="dpo", imitation=weight))
         found = batch(trainer)
         with torch.no_grad():
             losses[weight] = float(trainer.compute_loss(trainer.model, found))
