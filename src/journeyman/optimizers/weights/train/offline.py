@@ -39,8 +39,8 @@ from journeyman.optimizers.weights.train.masks import RowEncoder, Tokens
 log = logging.getLogger(__name__)
 
 LOW_ESS = 0.15
-"""Effective sample size, as a share of the tokens of an update, under which a warning is due. A run that learned nearly all there
-was to learn went down to 0.24."""
+"""Effective sample size, as a share of the tokens of an update, under which a warning is due. A run that learned nearly all
+there was to learn went down to 0.24."""
 WINDOW = 8
 """Batches whose median it must be: one token that is off tells little."""
 
