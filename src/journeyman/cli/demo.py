@@ -45,8 +45,8 @@ nothing is written into its prompts. It attempts orders, the desk says how much 
 towards what was better (a LoRA adapter). Then it is examined on {held_out} new orders, turned into a GGUF file, and served.
 """
 COMPARED = """
-The same shop by every method, each against the model as it came. KTO, DPO and rejection sampling learn from {traces} recorded
-attempts of an agent with a half-learned playbook; GRPO from attempts of its own (the training above, without its examination).
+The same shop by every method, each against the model as it came. All but GRPO learn from {traces} recorded
+attempts of an agent with a half-learned playbook, GRPO from attempts of its own (the training above, without its examination).
 """
 
 

@@ -16,12 +16,16 @@ from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.playbook.run import PlaybookRun as Playbooks
 from journeyman.optimizers.playbook.run import newest_unfinished
 from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 
 DESK = TrainingConfig(
     base_model="embedded:small", method="rft", dataset_name="desk", domain="oslo", num_examples=8, validation=4
 )
 ROW = Labelled(prompt="User: hi", completion="hello", label=True)
+SCORES = (1.0, *[0.5, 0.0, 0.0] * 13)
+FEW = Group(prompt="User: hi", completions=tuple(map(str, range(40))), rewards=(0.0,) * 40, scores=SCORES)
+"""Forty attempts, one of them right."""
 
 
 @pytest.fixture
@@ -104,6 +108,19 @@ def test_what_cannot_be_learned_from_is_refused_before_there_is_a_run(
     with pytest.raises(InputError, match=message):
         runs.begin(config, settings, rows=rows)
     assert not list(Path(settings.project).glob("runs/*"))
+
+
+def test_kto_is_told_of_too_few_right_attempts_before_it_begins(
+    settings: RunSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    for method, said in (("kto", 1), ("dpo", 0), ("rft", 0), ("grpo-offline", 0)):
+        caplog.clear()
+        runs.begin(TrainingConfig(base_model="embedded:small", method=method), settings, rows=[FEW])
+        assert caplog.text.count("1 of 40 completions are right (2.5%), and from 5 % and fewer kto learned nothing") == said
+    caplog.clear()
+    enough = replace(FEW, scores=(1.0, 1.0, 1.0, *SCORES[3:]))
+    runs.begin(TrainingConfig(base_model="embedded:small", method="kto"), settings, rows=[enough])
+    assert not caplog.text
 
 
 def test_a_run_that_is_not_there_is_told_with_those_that_are(settings: RunSettings) -> None:

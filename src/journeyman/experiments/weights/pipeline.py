@@ -306,12 +306,12 @@ async def _ask(served: Served, task: Task, dialect: Dialect) -> str:
 
 # The ways of learning side by side: one shop of the order desk, one model, the same held-out tasks.
 #
-# KTO, DPO and rejection sampling learn from the same recordings: attempts of an agent whose playbook is half learned,
-# labelled by the desk. The bullets are taken out of the prompts before the weights learn from them. Offline GRPO learns from
-# attempts that the model made before it began to learn, GRPO from those it makes while it learns.
+# All but GRPO learn from the same recordings: attempts of an agent whose playbook is half learned, labelled by the desk. The
+# bullets are taken out of the prompts before the weights learn from them. GRPO learns from attempts that the model makes while
+# it learns.
 
 TRACES = 500
-"""Recorded attempts that KTO, DPO and rejection sampling learn from."""
+"""Recorded attempts to learn from."""
 KEPT = 0.8
 """Of the playbook's bullets, each stands in a recorded prompt that often."""
 AT_EACH = 4
@@ -364,17 +364,17 @@ class Comparison:
         yield self._trained("rejection sampling", "rft", data=str(labelled))
         yield self.kto()
         yield self._trained("DPO", "dpo", data=str(groups))
-        yield self._trained("offline GRPO", "grpo-offline")
+        yield self._trained("offline GRPO", "grpo-offline", data=str(groups))
         grpo = grpo or self.grpo()
         yield grpo
         yield _timed("playbook + GRPO", partial(self._both, grpo.adapter))
 
     def collapses(self) -> Iterator[MethodResult]:
         """Trainings that must go wrong, and are to be stopped with the last good adapter kept."""
-        labelled, _ = self._rows()
+        labelled, groups = self._rows()
         yield self._trained("KTO, rate too high", "kto", data=str(labelled), learning_rate=2e-2)
         yield self._trained("GRPO, rate too high", "grpo", learning_rate=5e-2)
-        yield self._trained("offline GRPO without ratios", "grpo-offline", importance=False)
+        yield self._trained("offline GRPO without ratios", "grpo-offline", data=str(groups), importance=False)
 
     def learn_playbook(self) -> MethodResult:
         """What the context alone can do; recordings are of an agent that has learned a part of it."""

@@ -31,7 +31,7 @@ from journeyman.optimizers.weights.adapters import read_trained_on, whole_folder
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import MODULE, PARENT, TrainingJob, task_lines
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row
+from journeyman.optimizers.weights.rows import TOO_FEW, CompletionGroup, LabelledCompletion, Row, too_few_right
 from journeyman.optimizers.weights.sizing import (
     HardwareConfig,
     Reason,
@@ -307,6 +307,10 @@ def _fitting(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> Non
     wrong = next((row for row in rows if not isinstance(row, _READ[config.method])), None)
     if wrong is not None:
         raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method grpo")
+    if config.method == "kto" and (few := too_few_right(rows)):
+        log.warning(
+            "%s, and from %.0f %% and fewer kto learned nothing where it was measured: rft and dpo did", few, 100 * TOO_FEW
+        )
 
 
 def _of_repositories(config: TrainingConfig, *, given: bool) -> None:

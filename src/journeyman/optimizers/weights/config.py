@@ -24,6 +24,7 @@ _ONLY = {
     "curriculum": "grpo",
     "generation": "grpo",
     "importance": "grpo-offline",
+    "imitation": "dpo",
     "desirable_weight": "kto",
     "undesirable_weight": "kto",
 }
@@ -110,6 +111,8 @@ class WeightsTrainingConfig(SeedSettings):
     """How far the probability ratio may move what a completion counts, in grpo."""
     importance: bool = True
     """Offline GRPO weighs by the ratio to the recorded policy. Without it a run collapses; here to show that guards see it."""
+    imitation: Annotated[float, Field(ge=0)] = 1.0
+    """DPO: what it counts, beside the comparison, that the better completion becomes likelier; 0 for the comparison alone."""
     desirable_weight: _Weight = None
     """Of what is good in KTO's loss; derived from the balance of the labels, so that neither side drowns the other."""
     undesirable_weight: _Weight = None
@@ -133,7 +136,7 @@ class WeightsTrainingConfig(SeedSettings):
     patience: Natural = 5
     """Looks without a better validation reward after which a run stops early; 0 for never."""
     guards: bool = True
-    """Stop with the last good checkpoint when the loss is no number or the policy collapses."""
+    """Refuse what will not learn, and stop with the last good checkpoint when the loss is no number or the policy collapses."""
     tracker: Tracker = "tensorboard"
     """Where the metrics go, beside metrics.jsonl."""
     generation: Generation = "auto"

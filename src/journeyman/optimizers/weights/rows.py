@@ -84,6 +84,21 @@ def kto_weights(
     return max(1.0, bad / good), max(1.0, good / bad)
 
 
+TOO_FEW = 0.05
+"""Share of right completions from which KTO, and offline GRPO on the model's own attempts, learned nothing where it was
+measured: on the embedded model, with `benchmarks/bench_methods.py`."""
+
+
+def too_few_right(rows: Sequence[Row]) -> str:
+    """How few completions are right, as the beginning of a sentence; empty where it is more than `TOO_FEW`, or not known."""
+    known = [row.label for row in rows if isinstance(row, LabelledCompletion)]
+    known += [score >= 1.0 for row in rows if isinstance(row, CompletionGroup) for score in row.scores]
+    good = sum(known)
+    if not known or good > TOO_FEW * len(known):
+        return ""
+    return f"{good} of {len(known)} completions are right ({good / len(known):.1%})"
+
+
 # Rows as JSON: checked on the way in, and written so that they come back as they were.
 
 ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -603,7 +603,7 @@ _TINY = _Defaults(
     rates_from="measured on the embedded model",
     batch=16,
     groups=64,
-    steps={"grpo": 40, "grpo-offline": 30, "kto": 60, "dpo": 40, "rft": 40},
+    steps={"grpo": 40, "grpo-offline": 60, "kto": 60, "dpo": 40, "rft": 40},
     generations=8,
     prompt=256,
     completion=64,
@@ -615,7 +615,7 @@ _LOPSIDED = {"desirable_weight": 1.5, "undesirable_weight": 0.3}
 _WITH_PLAYBOOK = 512
 """More tokens of prompt for a tiny model whose prompts carry a playbook."""
 _BETA = {"grpo": (0.0, "verified rewards need no anchor at the start (Yu et al. 2025, DAPO)"),
-         "grpo-offline": (0.0, "the clipped ratio to the recorded policy is the anchor"),
+         "grpo-offline": (0.0, "what is bad counts less, the less likely it is: that is the anchor"),
          "kto": (0.1, "as in Ethayarajh et al. 2024"), "dpo": (0.1, "as in Rafailov et al. 2023"),
          "rft": (0.0, "supervised: there is no such term")}  # fmt: skip
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, normalised
 from journeyman.optimizers.weights.train.masks import RowEncoder
-from journeyman.optimizers.weights.train.offline import CAP, WINDOW, OfflineGRPOTrainer, ess, grpo_offline
+from journeyman.optimizers.weights.train.offline import WINDOW, OfflineGRPOTrainer, ess, grpo_offline
 from journeyman.optimizers.weights.train.sampling import groups
 from tests.support import grpo
 
@@ -50,18 +50,18 @@ def reference(model: Any, rows: list[CompletionGroup], tokenizer: Any, temperatu
             assert recorded is not None
             ids = torch.tensor([[*tokens.prompt, *tokens.completion]])
             logits = model(ids).logits[0, len(tokens.prompt) - 1 : -1] / temperature
-            for at, token in enumerate(tokens.completion):
-                likely = logits[at].log_softmax(-1)[token]
-                weight = min(math.exp(float(likely.detach()) - recorded[at]), CAP)
-                total = total - weight * (score - mean) / spread * likely
-                count += 1
+            likely = [logits[at].log_softmax(-1)[token] for at, token in enumerate(tokens.completion)]
+            ratio = math.exp(sum(float(now.detach()) - before for now, before in zip(likely, recorded, strict=True)))
+            weight = 1.0 if score > mean else min(ratio, 1.0)
+            total = total - weight * (score - mean) / spread * sum(likely)
+            count += len(likely)
     return total / count
 
 
 def recorded(folder: Path, shift: float = 0.0) -> list[CompletionGroup]:
-    """Two groups, with the log-probabilities of the starting model, moved up and down by turns."""
+    """Two groups, with the log-probabilities of the starting model, of one completion moved up and of the next one down."""
     trainer = made(folder, [row(0), row(1)])
-    found = [tuple(value + shift * (-1) ** at for at, value in enumerate(each.logprobs or ())) for each in trainer._rows]
+    found = [tuple(value + shift * (-1) ** at for value in each.logprobs or ()) for at, each in enumerate(trainer._rows)]
     return [row(0, logprobs=tuple(found[:3])), row(1, logprobs=tuple(found[3:]))]
 
 
@@ -108,23 +108,26 @@ def test_the_ratio_is_one_at_the_start(tmp_path: Path) -> None:
     logs = trainer._metrics["train"]
     assert logs["ess"] == [pytest.approx(1.0, abs=1e-4)]
     assert logs["ess/completions"] == [pytest.approx(1.0, abs=1e-3)]
-    assert logs["cispo_clip_ratio"] == [0.0]
 
 
-def test_a_token_weighs_no_more_than_its_bound(tmp_path: Path) -> None:
+def test_what_is_bad_counts_by_how_likely_it_still_is_and_what_is_good_always(tmp_path: Path) -> None:
     trainer = made(tmp_path, recorded(tmp_path / "first"))
-    found = []
-    for less in (0.0, 9.0, 12.0):
+
+    def loss(completion: int, was_likelier_by: float) -> float:
         batch = inputs(trainer)
-        # The first token of a good completion was recorded as almost impossible: its ratio is e^9, or e^12.
-        batch["recorded_logps"][0, 0] -= less
-        found.append(float(trainer._compute_loss(trainer.model, batch).detach()))
+        batch["recorded_logps"][completion, 0] += was_likelier_by
+        return float(trainer._compute_loss(trainer.model, batch).detach())
+
     batch = inputs(trainer)
-    token = float(batch["advantages"][0] * batch["recorded_logps"][0, 0] / batch["num_items_in_batch"])
-    assert found[1] - found[0] == pytest.approx(-(CAP - 1) * token, rel=1e-3, abs=1e-6)
-    assert found[2] == pytest.approx(found[1], abs=1e-6)
-    share = 1 / float(batch["num_items_in_batch"])
-    assert trainer._metrics["train"]["cispo_clip_ratio"] == [0.0, pytest.approx(share), pytest.approx(share)]
+    good, bad = 0, 2
+    assert batch["advantages"][good] > 0 > batch["advantages"][bad]
+    plain = loss(bad, 0.0)
+    assert loss(good, 3.0) == loss(good, -3.0) == pytest.approx(plain, abs=1e-5)
+    # Now likelier than it was: it counts once, and not more.
+    assert loss(bad, -3.0) == pytest.approx(plain, abs=1e-5)
+    whole = float(batch["advantages"][bad] * batch["recorded_logps"][bad].sum() / batch["num_items_in_batch"])
+    assert loss(bad, 1.0) - plain == pytest.approx((1 - math.exp(-1)) * whole, rel=1e-3, abs=1e-6)
+    assert loss(bad, 30.0) - plain == pytest.approx(whole, rel=1e-3, abs=1e-6)
 
 
 def test_without_importance_every_token_weighs_the_same(tmp_path: Path, moved: list[CompletionGroup]) -> None:

@@ -138,6 +138,24 @@ def test_the_reference_is_the_model_as_it_was_before_the_first_update(made: Trai
     assert logged["logps/chosen"] < 0
 
 
+def test_dpo_imitates_the_better_completion_as_much_as_it_is_told(made: TrainingSetup) -> None:
+    rows = [group(answer("good"), answer("bad")), group(answer("fine"), answer("worse"))]
+    losses = {}
+    for weight in (0.0, 0.5):
+        trainer = dpo(with_rows(made, rows, method="dpo", imitation=weight))
+        found = batch(trainer)
+        with torch.no_grad():
+            losses[weight] = float(trainer.compute_loss(trainer.model, found))
+    half = len(rows)
+    ids, own = found["input_ids"][:half], found["completion_mask"][:half, 1:].bool()
+    with torch.no_grad():
+        scores = trainer.model(input_ids=ids, attention_mask=found["attention_mask"][:half]).logits[:, :-1].log_softmax(-1)
+    likely = scores.gather(2, ids[:, 1:, None]).squeeze(2)[own].mean()
+    # Before the first update the comparison is a coin's.
+    assert losses[0.0] == pytest.approx(0.6931, abs=1e-3)
+    assert losses[0.5] - losses[0.0] == pytest.approx(-0.5 * float(likely), rel=1e-3)
+
+
 def test_the_weights_of_kto_follow_from_the_labels(made: TrainingSetup) -> None:
     rows = labels((answer("good"), True), *((answer("bad" * n), False) for n in range(1, 4)))
     trainer = kto(with_rows(made, rows))

@@ -14,7 +14,7 @@ import torch
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.rows import CompletionGroup
-from journeyman.optimizers.weights.train import TrainingSetup
+from journeyman.optimizers.weights.train import TrainingSetup, run
 from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.sampling import Completion, Sampling, attempt, groups, labelled, sample
 from tests.support.grpo import TASKS, Judge, by_length, put, work
@@ -121,6 +121,25 @@ def test_labels_without_scores_are_read_from_the_rewards() -> None:
 def test_without_a_judge_nothing_is_sampled(ready: TrainingSetup) -> None:
     with pytest.raises(InputError, match="must be judged"):
         groups(ready, TASKS)
+
+
+def test_offline_grpo_of_a_model_that_gets_nothing_right_by_itself_ends_after_a_few_tasks(tmp_path: Path) -> None:
+    judge = Judge(lambda _: 0.5)
+    ready = work(tmp_path, judge, method="grpo-offline", max_completion_tokens=4)
+    ready = replace(ready, tasks=TASKS * 20)
+    with pytest.raises(InputError, match=r"0 of 128 completions are right .*--method grpo, which goes on writing"):
+        run._rows(ready)
+    assert [len(asked) for asked in judge.asked] == [run.PROBED * 4]
+    assert not ready.job.rows.exists()
+    free = replace(ready, tasks=TASKS, config=replace(ready.config, guards=False))
+    assert len(run._rows(free)) == len(TASKS)
+
+
+def test_what_the_model_gets_right_by_itself_is_learned_from(tmp_path: Path) -> None:
+    judge = Judge(lambda trace: float(trace.id.endswith("/0")))
+    ready = replace(work(tmp_path, judge, method="grpo-offline", max_completion_tokens=4), tasks=TASKS[:2])
+    assert len(run._rows(ready)) == 2
+    assert ready.job.rows.is_file()
 
 
 def test_an_attempt_tells_turns_and_tools_in_their_order() -> None:

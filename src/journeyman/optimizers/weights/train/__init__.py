@@ -66,15 +66,19 @@ class MakeTrainer(Protocol):
 def trainer_arguments(work: TrainingSetup) -> dict[str, Any]:
     """What the trainers of all methods are told alike. Logs and checkpoints are the business of callbacks."""
     import torch
+    from transformers import TrainingArguments
 
     config, cpu = work.config, not torch.cuda.is_available()
+    # Transformers 5 had it by its former name at first.
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    checkpointing = next(name for name in names if name in TrainingArguments.__dataclass_fields__)
     return {
         "output_dir": str(work.job.checkpoints),
         "learning_rate": config.learning_rate,
         "lr_scheduler_type": "linear",
         "seed": config.seed,
         "bf16": bool(config.use_bf16),
-        "activation_checkpointing": bool(config.gradient_checkpointing),
+        checkpointing: bool(config.gradient_checkpointing),
         "use_cpu": cpu,
         "dataloader_pin_memory": not cpu,
         "logging_steps": 1,

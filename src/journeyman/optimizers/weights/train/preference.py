@@ -219,7 +219,9 @@ def kto(work: TrainingSetup) -> KTOTrainer:
 def dpo(work: TrainingSetup) -> DPOTrainer:
     """Rafailov et al. 2023 (arXiv 2305.18290): the better of two completions becomes likelier than the worse.
 
-    Pairs are made of groups and labels by `pairs.pairs`. The logs hold what those of `kto` do, without `kl`.
+    Pairs are made of groups and labels by `pairs`. Where the two share most of their tokens, the comparison alone can be won by
+    making both less likely; `imitation` adds the mean negative log-likelihood of the better one's tokens (Pang et al. 2024,
+    arXiv 2404.19733, equation 1, α). The logs hold what those of `kto` do, without `kl`.
 
     Raises:
         InputError: There are no two completions of a prompt of which one is better, or none that fit.
@@ -227,7 +229,8 @@ def dpo(work: TrainingSetup) -> DPOTrainer:
     preferred = pairs(work.rows)
     if not preferred:
         raise InputError("no prompt has two completions of which one is better: DPO has nothing to learn from")
-    settings = DPOConfig(**_common(work), beta=work.config.beta, max_length=None)
+    losses = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, work.config.imitation]} if work.config.imitation else {}
+    settings = DPOConfig(**_common(work), **losses, beta=work.config.beta, max_length=None)
     collator = _Pairs(pad_token_id=work.tokenizer.pad_token_id)
     return _Dpo(**_parts(work, settings, columns(work, preferred, dpo_columns)), data_collator=collator)
 

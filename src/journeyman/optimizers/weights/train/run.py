@@ -52,7 +52,7 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport
 from journeyman.optimizers.weights.metrics import UpdateMetrics
-from journeyman.optimizers.weights.rows import Row, TextOrMessages
+from journeyman.optimizers.weights.rows import Row, TextOrMessages, too_few_right
 from journeyman.optimizers.weights.train import (
     CompletionJudge,
     MakeTrainer,
@@ -667,6 +667,7 @@ def _rows(work: TrainingSetup) -> Sequence[Row]:
     if not distributed.broadcast(work.job.rows.is_file()):
         if not work.tasks or work.judge is None:
             raise InputError(f"{work.job.folder} has neither rows nor tasks: there is nothing to learn from")
+        _probe(work)
         written = distributed.gather(sampled(replace(work, tasks=distributed.shard(work.tasks))))
         if distributed.is_main_process():
             write(work.job.rows, written)
@@ -675,6 +676,27 @@ def _rows(work: TrainingSetup) -> Sequence[Row]:
     if not rows:
         raise InputError(_nothing(work))
     return rows
+
+
+PROBED = 32
+"""Tasks that are attempted first, where the model must get some right by itself: a tenth of what all would cost."""
+
+
+def _probe(work: TrainingSetup) -> None:
+    """Attempt some tasks, and see that there will be something to learn from.
+
+    Raises:
+        InputError: There will not.
+    """
+    if not work.config.guards or work.config.method != "grpo-offline":
+        return
+    # Every process asks the same, and so decides the same.
+    if few := too_few_right(sampling.groups(work, work.tasks[:PROBED])):
+        raise InputError(
+            f"grpo-offline learns from what the model writes before it begins, and of that {few}, too little to learn from: "
+            "take --method grpo, which goes on writing while it learns, or record attempts that go better (--data); "
+            "--no-guards trains all the same"
+        )
 
 
 def _nothing(work: TrainingSetup) -> str:
