@@ -153,15 +153,22 @@ class LearnRules:
 class Allowance(NamedTuple):
     """What is left of the budgets; `None` is no bound."""
 
-    cost: float | None
-    cpu_seconds: float | None
-    looks: int | None
+    cost: float | None = None
+    cpu_seconds: float | None = None
+    looks: int | None = None
+    cost_per_turn: float | None = None
+
+    @property
+    def cost_of_turn(self) -> float | None:
+        """What the next turn may cost."""
+        bounds = [each for each in (self.cost, self.cost_per_turn) if each is not None]
+        return min(bounds) if bounds else None
 
     @property
     def gone(self) -> str:
         """Which of them is spent, in words; empty where none is."""
-        if self.cost is not None and self.cost <= 0:
-            return "the budget of money of these 24 hours is spent"
+        if self.cost is not None and self.cost < max(self.cost_per_turn or 0.0, 1e-9) - 1e-9:
+            return f"of the budget of these 24 hours {money(max(0.0, self.cost))} are left, and no turn is begun with that"
         if self.cpu_seconds is not None and self.cpu_seconds < LEAST_CPU:
             return f"of the budget of these 24 hours less than {LEAST_CPU:g} s of CPU are left"
         return "the looks at held-out tasks of these 30 days are taken" if self.looks is not None and self.looks < 1 else ""
@@ -192,12 +199,9 @@ def allowance(turns: Iterable[Turn], now: datetime, rules: LearnRules) -> Allowa
         if ended > now - DAY:
             cpu += spent.cpu_seconds
             cost += (rules.cost_per_turn or 0.0) if spent.cost is None else spent.cost
-    left = None if rules.cost_per_day is None else rules.cost_per_day - cost
-    if left is not None and rules.cost_per_turn is not None:
-        # What is left and not enough for one turn is left for the next day.
-        left = 0.0 if left < rules.cost_per_turn - 1e-9 else rules.cost_per_turn
     return Allowance(
-        cost=left,
+        cost=None if rules.cost_per_day is None else rules.cost_per_day - cost,
+        cost_per_turn=rules.cost_per_turn,
         cpu_seconds=None if rules.cpu_seconds_per_day is None else rules.cpu_seconds_per_day - cpu,
         looks=None if rules.looks_per_month is None else rules.looks_per_month - looks,
     )

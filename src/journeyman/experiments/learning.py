@@ -130,7 +130,7 @@ class Looked(NamedTuple):
     """What one look found."""
 
     plans: Sequence[TurnPlan] = ()
-    left: Allowance = Allowance(None, None, None)
+    left: Allowance = Allowance()
     turn: Turn | None = None
     """That was carried out."""
     elsewhere: str = ""
@@ -241,7 +241,7 @@ class Learner:
             if turn.is_over:
                 continue
             now, told = self._clock.now(), f"whoever carried it out is gone ({turn.before.get('holder') or 'unknown'})"
-            if (rollout := _rollout_of(turn, stores.rollouts)) is not None:
+            if (rollout := rollout_of(turn, stores.rollouts)) is not None:
                 # All was done but to say so.
                 report = {"release": {"rollout": rollout.told()}}
                 reason = f"the rollout {rollout.id} begins; {told}"
@@ -408,7 +408,7 @@ class _TurnAtWork:
     def _without_what_was_rolled_back(self, subject: LearnSubject, turns: Sequence[Turn]) -> None:
         """Begin before the last turn whose candidate live traffic has refused: what was rolled back is not gone on with."""
         learned = [turn for turn in turns if turn.subject == subject and turn.state is TurnState.LEARNED]
-        rollout = _rollout_of(learned[-1], self.rollouts) if learned else None
+        rollout = rollout_of(learned[-1], self.rollouts) if learned else None
         if rollout is not None and rollout.state is RolloutState.ROLLED_BACK:
             restore(self.config.root, self.artifacts, learned[-1])
 
@@ -422,8 +422,8 @@ class _TurnAtWork:
         run = _run_of(parent) if parent is not None and stage.resumes else ""
         if run:
             command = (*stage.command, "--resume", run)
-        if stage.bounded and self.left.cost is not None:
-            command += ("--max-cost", f"{self.left.cost:g}")
+        if stage.bounded and self.left.cost_of_turn is not None:
+            command += ("--max-cost", f"{self.left.cost_of_turn:g}")
         return command
 
     def _kept_files(self, subject: LearnSubject) -> dict[str, str | None]:
@@ -440,12 +440,12 @@ class _TurnAtWork:
         """What may be spent by the next word."""
         bound = self.left.cpu_seconds
         cpu = used + _SLICE if bound is None else max(self.spent, min(used + _SLICE, bound))
-        return Spent(cost=self.left.cost, cpu_seconds=round(cpu, 2), looks=_LOOKS_OF_A_TURN)
+        return Spent(cost=self.left.cost_of_turn, cpu_seconds=round(cpu, 2), looks=_LOOKS_OF_A_TURN)
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
         """What it said that it cost; what it was allowed where it does not say so."""
         told = _costs(result)
-        return self.left.cost if told is None else told
+        return self.left.cost_of_turn if told is None else told
 
     def _looks(self, outcome: TurnOutcome) -> int:
         try:
@@ -560,7 +560,8 @@ def _begins(turn: Turn) -> str:
     return f"turn {turn.id}: "
 
 
-def _rollout_of(turn: Turn, rollouts: RolloutStore) -> Rollout | None:
+def rollout_of(turn: Turn, rollouts: RolloutStore) -> Rollout | None:
+    """The rollout that a turn began; `None` where it began none."""
     slot = slot_of(turn.subject)
     found = rollouts.rollouts(slot) if slot is not None else ()
     return next((each for each in found if each.events[0].cause.reason.startswith(_begins(turn))), None)
@@ -591,18 +592,23 @@ def _files_of(subject: LearnSubject) -> Iterator[str]:
     yield str(journal_of(path))
 
 
-def restore(root: Path, artifacts: Artifacts, turn: Turn) -> list[str]:
-    """Put the files of a turn's subject back as they were before it, byte for byte; which of them were others."""
-    changed: list[str] = []
-    for name, digest in dict(turn.before.get("files", {})).items():
-        path = root / name
-        kept = None if digest is None else artifacts.get(digest)
-        if (path.read_bytes() if path.is_file() else None) == kept:
-            continue
-        changed.append(name)
-        if kept is None:
-            path.unlink()
+def restore(root: Path, artifacts: Artifacts, turn: Turn, *, dry_run: bool = False) -> list[str]:
+    """Put the files of a turn's subject back as they were before it, byte for byte; which of them are others now.
+
+    Raises:
+        StoreError: What is kept of them was changed since.
+    """
+    files = dict(turn.before.get("files", {}))
+    kept = {name: None if digest is None else artifacts.get(digest) for name, digest in files.items()}
+    changed = [name for name, content in kept.items() if _content(root / name) != content]
+    for name in () if dry_run else changed:
+        if (content := kept[name]) is None:
+            (root / name).unlink()
         else:
-            with atomic_write(path, private=False) as part:
-                part.write_bytes(kept)
+            with atomic_write(root / name, private=False) as part:
+                part.write_bytes(content)
     return changed
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

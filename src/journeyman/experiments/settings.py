@@ -677,14 +677,18 @@ _Path = tuple[str, ...]
 """Of a setting, from the section on."""
 
 
-def load(start: Path | None = None, environment: Mapping[str, str] | None = None) -> Project:
+def load(start: Path | None = None, environment: Mapping[str, str] | None = None, *, named: Path | None = None) -> Project:
     """The project that `start` (else the working folder) lies in: the nearest `journeyman.toml` upwards, else the defaults.
+
+    Args:
+        named: The file to be read, whatever it is called.
 
     Raises:
         InputError: The file cannot be read, or it or a variable says what no setting is. All that is wrong is named at once.
     """
     here = (start or Path.cwd()).resolve()
-    file = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    found = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    file = found if named is None else named.resolve()
     text, said = _read(file) if file else ("", {})
     variables = _variables(os.environ if environment is None else environment)
     origins = {_today(path): f"{file}:{_line(text, path)}" for path, _ in _leaves(said)}
