@@ -1,0 +1,180 @@
+"""A shop that changes its ways again and again, and nobody who trains: how many orders until they are taken again?
+
+    python -m benchmarks.bench_learn                       # 1,000 orders a time, three changes, the embedded model as the clerk
+    python -m benchmarks.bench_learn --model known --orders 500 --changes 1      # a clerk that is right at once: the way alone
+
+`journeyman serve` with [serve] learn = true before a clerk, orders by a stock client whose tool is the shop's API, and the shop's
+word on each as feedback. Every so many orders the shop's API takes other skus, amounts, dates and prices than before. What is
+learned goes by a plan that is printed, without a person, to half of the sessions and on when it is better. Beside it comes one
+order in six of another shop, which changes nothing: what it had is to stay. Ends with 0 when, after each change, at most 400
+orders pass until 90 % of 50 orders in a row are taken, and the other shop has lost nothing.
+"""
+
+import argparse
+import json
+import os
+import resource
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from benchmarks.bench_from_traces import run
+from journeyman.core.rollout_plan import Metric, RolloutPlan
+from journeyman.core.task import Task
+from journeyman.tasks.desk import customers
+from tests.serving.gateway.test_process import served, stopped
+from tests.support.clerk import clerk
+
+WAYS = ("oslo", "cairo", "rome", "quito", "tokyo", "delhi")
+"""Whose ways the shop has in turn."""
+STEADY = "lima"
+AGENT, SHOP = "desk", "shop"
+BAR, WITHIN, IN_A_ROW, TOGETHER, PEOPLE = 0.9, 400, 50, 8, 60
+TOKEN = "BENCH_LEARN_TOKEN"
+PLAN = RolloutPlan(
+    steps=(0.5,),
+    step_sessions=(40,),
+    step_hours=(0.0,),
+    step_worst=(1.0,),
+    min_sessions=40,
+    holdback=0.0,
+    settle_seconds=2,
+    primary=Metric(name="success", require="better", window_seconds=2),
+    guardrails=(Metric(name="failed_requests", tolerance=0.01),),
+)
+SETTINGS = """\
+[serve]
+learn = true
+monitor_seconds = 0.5
+
+[models]
+reflector_model = "embedded"
+
+[alerts]
+resources = 1.0
+latency_ms = 60000
+
+[learn]
+every = "5s"
+min_new = 60
+release = "canary"
+plan = "plan.json"
+budget = { cost_per_day = 1.0, cost_per_turn = 0.01, cpu_seconds_per_day = 7200, looks_per_month = 400 }
+"""
+
+
+@dataclass(slots=True)
+class Orders:
+    """Customers of both shops, and what became of each order."""
+
+    url: str
+    token: str
+    steady: Sequence[Task]
+    taken: dict[str, list[bool]] = field(default_factory=lambda: {SHOP: [], STEADY: []})
+
+    def come(self, tasks: Sequence[Task]) -> None:
+        """So many of the shop that changes, and one in six of the other."""
+        with customers.connect(f"{self.url}/v1") as client, ThreadPoolExecutor(TOGETHER) as pool:
+            for start in range(0, len(tasks), TOGETHER):
+                some = [(SHOP, task) for task in tasks[start : start + TOGETHER]]
+                known = len(self.taken[STEADY])
+                some += [(STEADY, self.steady[known + place]) for place in range(start % 3 == 0 or TOGETHER // 6)]
+                # Each is numbered before any is under way.
+                visits = [self._visit(shop, task, place) for place, (shop, task) in enumerate(some)]
+                found = list(pool.map(lambda visit: self._one(client, visit), visits))
+                for (shop, _), taken in zip(some, found, strict=True):
+                    self.taken[shop].append(taken)
+
+    def _visit(self, shop: str, task: Task, place: int) -> customers.Visit:
+        number = len(self.taken[shop]) + place
+        labels = {
+            "X-Journeyman-Session": f"{shop}-{number}-{place}",
+            "X-Journeyman-Agent": AGENT,
+            "X-Journeyman-Domain": shop,
+        }
+        return customers.Visit(task=task, customer=f"customer-{number % PEOPLE}", labels=labels)
+
+    def _one(self, client: Any, visit: customers.Visit) -> bool:
+        answers = list[str]()
+        taken = customers.chat(client, visit, answered=answers.append)
+        about = {"request": answers[-1]} if answers else {"session": visit.labels["X-Journeyman-Session"]}
+        body = {**about, "value": taken, "source": "check", "rater": "the shop"}
+        headers = {"content-type": "application/json", "x-journeyman-feedback-token": self.token}
+        urlopen(Request(f"{self.url}/feedback", json.dumps(body).encode(), headers), timeout=60).read()
+        return taken
+
+
+def recovered(taken: Sequence[bool]) -> int | None:
+    """After how many orders 90 % of so many in a row are taken; `None` where that never is."""
+    sums = (sum(taken[at : at + IN_A_ROW]) for at in range(len(taken) - IN_A_ROW + 1))
+    return next((at for at, good in enumerate(sums) if good >= BAR * IN_A_ROW), None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="embedded", help="the clerk: embedded, embedded:small or known")
+    parser.add_argument("--orders", type=int, default=1000)
+    parser.add_argument("--changes", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="the project's folder, which stays")
+    given = parser.parse_args()
+    print(f"{given.model}, {given.orders} orders a time, {given.changes} changes; the plan: {json.dumps(PLAN.as_json())}")
+    with tempfile.TemporaryDirectory() as place, clerk(given.model) as up:
+        folder = given.keep or Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        return walked(folder, up, given.orders, given.changes)
+
+
+def walked(folder: Path, up: str, count: int, changes: int) -> int:
+    (folder / "journeyman.toml").write_text(SETTINGS)
+    (folder / "plan.json").write_text(json.dumps(PLAN.as_json()))
+    token = secrets.token_hex(16)
+    # For the commands that look on, too.
+    os.environ |= {TOKEN: token, "JOURNEYMAN_SERVE__FEEDBACK_TOKEN_ENV": TOKEN, "JOURNEYMAN_USER": "bench"}
+    steady = customers.orders(STEADY, count * (changes + 1))
+    good, began = True, time.monotonic()
+    with served(folder, "--upstream", f"clerk={up}/v1") as (url, process):
+        traffic = Orders(url, token, steady)
+        for number, ways in enumerate(WAYS[: changes + 1]):
+            before = len(traffic.taken[SHOP])
+            traffic.come(customers.orders(ways, count))
+            good &= _told(number, ways, traffic, before)
+        stopped(process)
+    turns = run(folder, "learn", "history", "--limit", "500")["turns"]
+    for turn in reversed(turns):
+        print(
+            f"  {turn['began'][11:19]} {turn['domain']:>5} {turn['state']:>8} {turn['spent']['cpu_seconds']:>6.1f} s  {turn['reason'][:150]}"
+        )
+    others = traffic.taken[STEADY]
+    back, at_end = recovered(others), sum(others[-100:]) / min(100, len(others))
+    print(f"{STEADY}, which changes nothing: {len(others)} orders, taken again after {back}, {at_end:.0%} of the last 100")
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    print(
+        f"{len(turns)} turns, {sum(turn['spent']['cpu_seconds'] for turn in turns):.0f} s of CPU in them of "
+        f"{sum(each.ru_utime + each.ru_stime for each in used):.0f} s in all but the clerk, {time.monotonic() - began:.0f} s of time"
+    )
+    good &= back is not None and at_end >= BAR
+    print("as it should be" if good else "NOT as it should be")
+    return 0 if good else 1
+
+
+def _told(number: int, ways: str, traffic: Orders, before: int) -> bool:
+    taken = traffic.taken[SHOP][before:]
+    back = recovered(taken)
+    parts = [taken[at : at + 100] for at in range(0, len(taken), 100)]
+    shares = " ".join(f"{sum(part) / len(part):.0%}" for part in parts)
+    print(
+        f"{'at first' if number == 0 else f'change {number}'}, the ways of {ways}: back after {back} orders; by hundreds: {shares}",
+        flush=True,
+    )
+    return back is not None and back <= WITHIN
+
+
+if __name__ == "__main__":
+    sys.exit(main())
