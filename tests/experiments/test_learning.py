@@ -118,7 +118,7 @@ def test_one_that_is_killed_has_a_turn_lost_and_the_next_goes_on_with_it(tmp_pat
 
 def at_work(folder: Path) -> bool:
     """Whether a command of a turn runs."""
-    done = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    done = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True)
     return str(folder / "program.py") in done.stdout
 
 
