@@ -3,11 +3,12 @@
     python -m benchmarks.bench_learn                       # 1,000 orders a time, three changes, the embedded model as the clerk
     python -m benchmarks.bench_learn --model known --orders 500 --changes 1      # a clerk that is right at once: the way alone
 
-`journeyman serve` with [serve] learn = true before a clerk, orders by a stock client whose tool is the shop's API, and the shop's
-word on each as feedback. Every so many orders the shop's API takes other skus, amounts, dates and prices than before. What is
+`journeyman serve` with `learn = true` in [serve] before a clerk, orders by a stock client whose tool is the shop's API, and the
+shop's word on each as feedback. Every so many orders the API takes other skus, amounts, dates and prices than before. What is
 learned goes by a plan that is printed, without a person, to half of the sessions and on when it is better. Beside it comes one
-order in six of another shop, which changes nothing: what it had is to stay. Ends with 0 when, after each change, at most 400
-orders pass until 90 % of 50 orders in a row are taken, and the other shop has lost nothing.
+order in six of another shop, which changes nothing: what it had is to stay. Orders come at a rate, as learning takes its time.
+Ends with 0 when, after each change, at most 400 orders pass until 90 % of 50 in a row are taken, and the other shop has lost
+nothing.
 """
 
 import argparse
@@ -77,15 +78,19 @@ class Orders:
     url: str
     token: str
     steady: Sequence[Task]
+    rate: float
+    """Of the shop that changes, in a second."""
     taken: dict[str, list[bool]] = field(default_factory=lambda: {SHOP: [], STEADY: []})
 
     def come(self, tasks: Sequence[Task]) -> None:
         """So many of the shop that changes, and one in six of the other."""
         with customers.connect(f"{self.url}/v1") as client, ThreadPoolExecutor(TOGETHER) as pool:
+            begun = time.monotonic()
             for start in range(0, len(tasks), TOGETHER):
+                time.sleep(max(0.0, begun + start / self.rate - time.monotonic()))
                 some = [(SHOP, task) for task in tasks[start : start + TOGETHER]]
                 known = len(self.taken[STEADY])
-                some += [(STEADY, self.steady[known + place]) for place in range(start % 3 == 0 or TOGETHER // 6)]
+                some += [(STEADY, self.steady[known + place]) for place in range(1 + (start // TOGETHER) % 3 // 2)]
                 # Each is numbered before any is under way.
                 visits = [self._visit(shop, task, place) for place, (shop, task) in enumerate(some)]
                 found = list(pool.map(lambda visit: self._one(client, visit), visits))
@@ -122,16 +127,18 @@ def main() -> int:
     parser.add_argument("--model", default="embedded", help="the clerk: embedded, embedded:small or known")
     parser.add_argument("--orders", type=int, default=1000)
     parser.add_argument("--changes", type=int, default=3)
+    parser.add_argument("--per-second", type=float, default=4.0, metavar="N", help="orders")
     parser.add_argument("--keep", type=Path, help="the project's folder, which stays")
     given = parser.parse_args()
     print(f"{given.model}, {given.orders} orders a time, {given.changes} changes; the plan: {json.dumps(PLAN.as_json())}")
     with tempfile.TemporaryDirectory() as place, clerk(given.model) as up:
         folder = given.keep or Path(place)
         folder.mkdir(parents=True, exist_ok=True)
-        return walked(folder, up, given.orders, given.changes)
+        return walked(folder, up, given)
 
 
-def walked(folder: Path, up: str, count: int, changes: int) -> int:
+def walked(folder: Path, up: str, given: argparse.Namespace) -> int:
+    count, changes = given.orders, given.changes
     (folder / "journeyman.toml").write_text(SETTINGS)
     (folder / "plan.json").write_text(json.dumps(PLAN.as_json()))
     token = secrets.token_hex(16)
@@ -140,7 +147,7 @@ def walked(folder: Path, up: str, count: int, changes: int) -> int:
     steady = customers.orders(STEADY, count * (changes + 1))
     good, began = True, time.monotonic()
     with served(folder, "--upstream", f"clerk={up}/v1") as (url, process):
-        traffic = Orders(url, token, steady)
+        traffic = Orders(url, token, steady, given.per_second)
         for number, ways in enumerate(WAYS[: changes + 1]):
             before = len(traffic.taken[SHOP])
             traffic.come(customers.orders(ways, count))
@@ -148,17 +155,15 @@ def walked(folder: Path, up: str, count: int, changes: int) -> int:
         stopped(process)
     turns = run(folder, "learn", "history", "--limit", "500")["turns"]
     for turn in reversed(turns):
-        print(
-            f"  {turn['began'][11:19]} {turn['domain']:>5} {turn['state']:>8} {turn['spent']['cpu_seconds']:>6.1f} s  {turn['reason'][:150]}"
-        )
+        told = f"{turn['began'][11:19]} {turn['domain']:>5} {turn['state']:>8} {turn['spent']['cpu_seconds']:>6.1f} s"
+        print(f"  {told}  {turn['reason'][:150]}")
     others = traffic.taken[STEADY]
     back, at_end = recovered(others), sum(others[-100:]) / min(100, len(others))
     print(f"{STEADY}, which changes nothing: {len(others)} orders, taken again after {back}, {at_end:.0%} of the last 100")
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(
-        f"{len(turns)} turns, {sum(turn['spent']['cpu_seconds'] for turn in turns):.0f} s of CPU in them of "
-        f"{sum(each.ru_utime + each.ru_stime for each in used):.0f} s in all but the clerk, {time.monotonic() - began:.0f} s of time"
-    )
+    ours, cpu = sum(turn["spent"]["cpu_seconds"] for turn in turns), sum(each.ru_utime + each.ru_stime for each in used)
+    wall = time.monotonic() - began
+    print(f"{len(turns)} turns, {ours:.0f} s of CPU in them of {cpu:.0f} s in all but the clerk, {wall:.0f} s of time")
     good &= back is not None and at_end >= BAR
     print("as it should be" if good else "NOT as it should be")
     return 0 if good else 1
@@ -169,10 +174,8 @@ def _told(number: int, ways: str, traffic: Orders, before: int) -> bool:
     back = recovered(taken)
     parts = [taken[at : at + 100] for at in range(0, len(taken), 100)]
     shares = " ".join(f"{sum(part) / len(part):.0%}" for part in parts)
-    print(
-        f"{'at first' if number == 0 else f'change {number}'}, the ways of {ways}: back after {back} orders; by hundreds: {shares}",
-        flush=True,
-    )
+    when = "at first" if number == 0 else f"change {number}"
+    print(f"{when}, the ways of {ways}: back after {back} orders; by hundreds: {shares}", flush=True)
     return back is not None and back <= WITHIN
 
 
