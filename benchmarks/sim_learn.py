@@ -213,7 +213,7 @@ def held_against(day: Day) -> list[str]:
     wrong += [f"the journal knows of {booked:.1f} s of CPU, and {cpu:.1f} s were used"] if booked < cpu else []
     wrong += [f"{len(used)} commands were run in {len(turns)} turns"] if len(used) > len(turns) else []
     print(f"{len(turns)} turns ({dict(states)}), {len(used)} commands, {cpu:.1f} s of CPU and ${cost:.2f} by their own word, "
-          f"{booked:.1f} s by the journal, of {day.budget['cpu_seconds_per_day']:g} s and ${day.budget['cost_per_day']:g}")  # fmt: skip
+          f"{booked:.1f} s by the journal, of {day.budget}")  # fmt: skip
     return wrong
 
 
@@ -238,7 +238,7 @@ def memory() -> list[str]:
         wrong, turns = held_against(day), len(day.turns())
     first, most = kb[len(kb) // 10], max(kb[len(kb) // 10 :])
     print(
-        f"{turns} turns: {first / 1024:.1f} MB after a tenth of them, {most / 1024:.1f} MB at most, {kb[-1] / 1024:.1f} at the end"
+        f"{turns} turns: {first / 1024:.1f} MB after a tenth of them, {most / 1024:.1f} MB at most, {kb[-1] / 1024:.1f} at last"
     )
     wrong += [f"only {turns} turns"] if turns < 200 else []
     return wrong + (["it grew by 20 MB or more"] if most - first >= 20 * 1024 else [])
@@ -303,7 +303,7 @@ def gate() -> list[str]:
         poisoned = sum(examined(store, seed, 0.3) for seed in range(50))
         equal = sum(examined(store, 1000 + seed, 0.0) for seed in range(300))
     print(
-        f"from labels of which 30 % are flipped: {50 - poisoned} of 50 refused; equal ones: {equal} of 300 passed ({equal / 300:.1%})"
+        f"of labels with 30 % flipped: {50 - poisoned} of 50 refused; of equal ones {equal} of 300 passed ({equal / 300:.1%})"
     )
     return (["a poisoned one passed"] if poisoned else []) + (["more than 5 % of equal ones passed"] if equal > 15 else [])
 

@@ -14,6 +14,7 @@ from journeyman.cli import main
 from journeyman.core.comparison import ComparisonState
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import Rollout, RolloutState
+from journeyman.core.turn import LearnSubject, Spent, Turn, TurnEvent, TurnState
 from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
@@ -22,6 +23,7 @@ from journeyman.stats import share_interval
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces.base import StatisticsGroup, TraceStore
+from journeyman.stores.turns import LEASE, open_turns
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
@@ -351,3 +353,24 @@ def test_weeks_are_compared_by_intervals_that_hold_both(before: tuple[int, float
         assert found.gain is not None
         assert found.high is not None
         assert found.low <= found.gain <= found.high
+
+
+def test_turns_that_nobody_asked_for_stand_where_what_was_learned_does(
+    rollout: Rollout, pages: Visitor, tmp_path: Path
+) -> None:
+    assert "nobody asked for" not in pages.read("/learn")
+    at = datetime(2026, 3, 5, 12, tzinfo=UTC)
+    begun = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=Spent(cpu_seconds=30))
+    subject = LearnSubject("playbook", "desk", "oslo")
+    turn = Turn(id="t1", subject=subject, began=at, trigger="<b>60</b> new traces", data_digest="d", seen=60, events=(begun,))
+    with open_turns(tmp_path / "journeyman.db") as store:
+        store.lease(LEASE, "us", at, 60)
+        store.begin(turn, "us")
+        page = pages.read("/learn")
+        assert "playbook desk/oslo t1" in words_of(page)
+        assert "◐ running" in words_of(page)
+        assert "&lt;b&gt;60&lt;/b&gt; new traces" in page
+        spent = Spent(cost=None, cpu_seconds=12.5)
+        store.keep(turn.then(TurnState.LEARNED, at, spent=spent, reason="right on the calls that can be checked"), "us")
+    text = words_of(pages.read("/learn"))
+    assert "✓ learned ? 12.5 s right on the calls that can be checked" in text
