@@ -1,4 +1,4 @@
-"""Two shops whose customers come through a gateway beside which somebody learns: one may change its ways, the other does not."""
+"""Two shops whose customers come through a gateway beside which somebody learns: one may change its ways, the other not."""
 
 import json
 import time
