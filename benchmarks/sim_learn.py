@@ -33,16 +33,16 @@ from journeyman.core.evaluation import Evaluation, Pair
 from journeyman.core.gate import BetterOnHeldOut, Decision
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.core.turn import GOES_ON, Turn, TurnState
+from journeyman.core.turn import GOES_ON, LearnTurn, TurnState
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
-from journeyman.experiments.learning import Learner, LearnerConfig, opened
+from journeyman.experiments.learning import LearnDaemon, LearnerConfig, opened
 from journeyman.experiments.pipeline.stages import PipelineStage
 from journeyman.experiments.settings import LearnSettings
 from journeyman.stores import open_store
 from journeyman.stores.traces import open_traces
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
-DAY, DOMAINS, EVERY = timedelta(hours=24), ("oslo", "lima", "rome", "cairo"), "26m"
+DAY, DOMAINS, EVERY = timedelta(hours=24), ("oslo", "lima", "rome", "cairo"), "20m"
 FASTER = 300.0
 """How many seconds of the clock that is handed to them pass in one."""
 LEASE = 1.5
@@ -85,7 +85,7 @@ class FastClock:
         over.wait(seconds / FASTER)
 
 
-def learner(folder: Path, began: float, budget: dict[str, float], **more: Any) -> Learner:
+def learner(folder: Path, began: float, budget: dict[str, float], **more: Any) -> LearnDaemon:
     stage = PipelineStage(name="playbook", command=("train", "playbook"), arguments=("--from", "traces"), bounded=True)
     config = LearnerConfig(
         url=f"sqlite:///{folder}/journeyman.db",
@@ -99,7 +99,7 @@ def learner(folder: Path, began: float, budget: dict[str, float], **more: Any) -
         lease_seconds=LEASE * FASTER,
         **more,
     )
-    return Learner(config, clock=FastClock(began))
+    return LearnDaemon(config, clock=FastClock(began))
 
 
 def child(folder: Path, began: float, budget: dict[str, float]) -> None:
@@ -132,9 +132,16 @@ class Day:
                 for domain in DOMAINS
             )  # fmt: skip
 
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[LearnTurn]:
         with opened(f"sqlite:///{self.folder}/journeyman.db") as stores:
             return list(stores.turns.turns())
+
+    def wait_for_turn(self, seconds: float) -> None:
+        """Until one is at work, or so long."""
+        until = time.monotonic() + seconds
+        with opened(f"sqlite:///{self.folder}/journeyman.db") as stores:
+            while time.monotonic() < until and all(each.is_over for each in stores.turns.turns(since=NOON + DAY)):
+                time.sleep(0.05)
 
     def holder(self) -> int | None:
         now = FastClock(self.began).now()
@@ -159,8 +166,9 @@ def lived(folder: Path, budget: dict[str, float], kills: int, count: int = 2) ->
             if moments and passed > moments[0]:
                 moments.pop(0)
                 # Whoever is at work, and mostly within a turn.
+                day.wait_for_turn(3.0)
+                time.sleep(chance.uniform(0, 0.2))
                 victim = day.holder()
-                time.sleep(chance.uniform(0, 0.4))
                 for place, process in enumerate(at_work):
                     if process.pid == victim:
                         process.kill()

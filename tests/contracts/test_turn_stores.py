@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.trace import ModelCall, ToolCall, Trace
-from journeyman.core.turn import LearnSubject, Spent, Turn, TurnEvent, TurnState
+from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.stores.traces import open_traces
 from journeyman.stores.turns import LEASE, LearnOrder, TurnStore, open_turns
 from tests.support import postgres
@@ -33,10 +33,10 @@ def store(url: str) -> Iterator[TurnStore]:
         yield opened
 
 
-def turn(id: str = "t1", at: datetime = NOON, domain: str = "oslo", **more: object) -> Turn:
-    event = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=Spent(cost=None, cpu_seconds=30.0, looks=1))
+def turn(id: str = "t1", at: datetime = NOON, domain: str = "oslo", **more: object) -> LearnTurn:
+    event = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=TurnSpent(cost=None, cpu_seconds=30.0, looks=1))
     told = {"trigger": "50 new traces", "data_digest": "d", "seen": 50, "before": {"files": {"a": None}}, **more}
-    return Turn(id=id, subject=LearnSubject("playbook", "desk", domain), began=at, events=(event,), **told)  # type: ignore[arg-type]
+    return LearnTurn(id=id, subject=LearnSubject("playbook", "desk", domain), began=at, events=(event,), **told)  # type: ignore[arg-type]
 
 
 def test_a_turn_comes_back_as_it_was_kept_with_all_that_happened_to_it(store: TurnStore) -> None:
@@ -44,7 +44,7 @@ def test_a_turn_comes_back_as_it_was_kept_with_all_that_happened_to_it(store: Tu
     store.begin(begun, "us")
     assert store.turns() == [begun]
     ended = begun.then(
-        TurnState.LEARNED, NOON + timedelta(seconds=5), spent=Spent(cost=0.1, cpu_seconds=3.5), candidate="c",
+        TurnState.LEARNED, NOON + timedelta(seconds=5), spent=TurnSpent(cost=0.1, cpu_seconds=3.5), candidate="c",
         reason="better\x00 by half", report={"slots": [{"verdict": "checked"}]},
     )  # fmt: skip
     store.keep(ended, "us")

@@ -11,14 +11,14 @@ from journeyman.core.turn import (
     DAY,
     LEAST_CPU,
     MONTH,
-    Experience,
+    LearnExperience,
     LearnRules,
     LearnSubject,
+    LearnTurn,
     Situation,
-    Spent,
-    Turn,
     TurnEvent,
     TurnPlan,
+    TurnSpent,
     TurnState,
     allowance,
     plan,
@@ -29,11 +29,11 @@ US = LearnSubject("playbook", "desk", "oslo")
 RULES = LearnRules(every=timedelta(hours=1), min_new=50, alerts=("drift",))
 
 
-def turn(number: int = 0, *, ago: float = 2.0, state: TurnState = TurnState.LEARNED, **more: object) -> Turn:
+def turn(number: int = 0, *, ago: float = 2.0, state: TurnState = TurnState.LEARNED, **more: object) -> LearnTurn:
     """One that took a minute, so many hours ago."""
     began = NOON - timedelta(hours=ago)
-    spent = more.pop("spent", Spent())
-    made = Turn(
+    spent = more.pop("spent", TurnSpent())
+    made = LearnTurn(
         **{
             "id": f"t{number}",
             "subject": US,
@@ -50,8 +50,8 @@ def turn(number: int = 0, *, ago: float = 2.0, state: TurnState = TurnState.LEAR
     return made.then(state, began + timedelta(minutes=1), spent=spent, reason="because")
 
 
-def only(*turns: Turn, seen: int = 120, digest: str = "new", rules: LearnRules = RULES, **more: object) -> TurnPlan:
-    found = Situation(**{"now": NOON, "experience": {US: Experience(seen, digest)}, "turns": turns, **more})  # type: ignore[arg-type]
+def only(*turns: LearnTurn, seen: int = 120, digest: str = "new", rules: LearnRules = RULES, **more: object) -> TurnPlan:
+    found = Situation(**{"now": NOON, "experience": {US: LearnExperience(seen, digest)}, "turns": turns, **more})  # type: ignore[arg-type]
     (said,) = plan(found, rules)
     return said
 
@@ -116,22 +116,22 @@ def test_while_something_is_brought_to_live_traffic_no_turn_begins_there() -> No
 
 def test_of_several_the_one_with_an_alert_comes_first_and_then_the_one_with_most_that_is_new() -> None:
     few, many, none = (LearnSubject("playbook", "desk", name) for name in ("a", "b", "c"))
-    there = {few: Experience(60, "x"), many: Experience(600, "x"), none: Experience(3, "x")}
+    there = {few: LearnExperience(60, "x"), many: LearnExperience(600, "x"), none: LearnExperience(3, "x")}
     found = Situation(now=NOON, experience=there, turns=())
     assert [each.subject for each in plan(found, RULES)] == [many, few, none]
 
 
 def test_a_turn_of_which_nobody_knows_what_it_cost_cost_what_it_might_have() -> None:
     rules = replace(RULES, cost_per_day=1.0, cost_per_turn=0.4)
-    known, unknown = turn(spent=Spent(cost=0.1)), turn(1, spent=Spent(cost=None))
+    known, unknown = turn(spent=TurnSpent(cost=0.1)), turn(1, spent=TurnSpent(cost=None))
     assert allowance([known], NOON, rules).cost == pytest.approx(0.9)
     assert allowance([known, unknown], NOON, rules).cost == pytest.approx(0.5)
     assert allowance([known, unknown], NOON, rules).cost_of_turn == pytest.approx(0.4)
-    assert "no turn is begun" in only(known, unknown, turn(2, spent=Spent(cost=None)), rules=rules).why_not
+    assert "no turn is begun" in only(known, unknown, turn(2, spent=TurnSpent(cost=None)), rules=rules).why_not
 
 
 def test_a_turn_that_was_undone_has_spent_what_it_spent() -> None:
-    spent = Spent(cpu_seconds=30.0, looks=2)
+    spent = TurnSpent(cpu_seconds=30.0, looks=2)
     undone = turn(ago=30, spent=spent).then(TurnState.UNDONE, NOON - timedelta(hours=1))
     rules = replace(RULES, cpu_seconds_per_day=100, looks_per_month=10)
     assert allowance([undone], NOON, rules)[1:3] == (100.0, 8)
@@ -146,7 +146,7 @@ amounts = st.tuples(
 def test_in_no_window_wherever_it_begins_more_is_spent_than_the_budget(steps: list[tuple[float, ...]], start: int) -> None:
     """Whatever turns take of what they are allowed, and whatever becomes of them."""
     rules = replace(RULES, cost_per_day=1.0, cost_per_turn=0.3, cpu_seconds_per_day=100.0, looks_per_month=5)
-    now, turns = NOON, list[Turn]()
+    now, turns = NOON, list[LearnTurn]()
     for wait, share, length, looks, _, state in steps:
         now += timedelta(hours=20 * wait)
         left = allowance(turns, now, rules)
@@ -155,7 +155,9 @@ def test_in_no_window_wherever_it_begins_more_is_spent_than_the_budget(steps: li
         assert left.cpu_seconds is not None
         assert left.looks is not None
         assert left.cost_of_turn is not None
-        spent = Spent(cost=share * left.cost_of_turn, cpu_seconds=share * left.cpu_seconds, looks=min(int(looks), left.looks))
+        spent = TurnSpent(
+            cost=share * left.cost_of_turn, cpu_seconds=share * left.cpu_seconds, looks=min(int(looks), left.looks)
+        )
         made = turn(len(turns), spent=spent, state=TurnState.RUNNING)
         made = replace(made, began=now, events=(replace(made.events[0], at=now),))
         now += timedelta(hours=5 * length)
@@ -165,7 +167,7 @@ def test_in_no_window_wherever_it_begins_more_is_spent_than_the_budget(steps: li
         return
     begin = turns[start % len(turns)].began
 
-    def within(length: timedelta) -> list[Spent]:
+    def within(length: timedelta) -> list[TurnSpent]:
         # All of a turn that lies within the window.
         return [each.last.spent for each in turns if each.began >= begin and each.last.at <= begin + length]
 
@@ -176,6 +178,6 @@ def test_in_no_window_wherever_it_begins_more_is_spent_than_the_budget(steps: li
 
 def test_no_turn_begins_with_less_cpu_than_it_takes_to_load_what_it_needs() -> None:
     rules = replace(RULES, cpu_seconds_per_day=100.0)
-    nearly = turn(spent=Spent(cpu_seconds=100.0 - LEAST_CPU + 0.1))
+    nearly = turn(spent=TurnSpent(cpu_seconds=100.0 - LEAST_CPU + 0.1))
     assert "less than 10 s of CPU" in only(nearly, rules=rules).why_not
-    assert only(turn(spent=Spent(cpu_seconds=100.0 - LEAST_CPU)), rules=rules).is_due
+    assert only(turn(spent=TurnSpent(cpu_seconds=100.0 - LEAST_CPU)), rules=rules).is_due

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.core.turn import Spent, Turn, TurnState
-from journeyman.experiments.learning import DaemonState, Learner, Looked, opened
+from journeyman.core.turn import LearnTurn, TurnSpent, TurnState
+from journeyman.experiments.learning import DaemonState, LearnDaemon, Looked, opened
 from journeyman.stores.turns import LEASE, LearnOrder
 from tests.serving.gateway.test_process import until
 from tests.support.learners import HandedClock, answers, learner, ran, recorded, slot
@@ -20,12 +20,12 @@ from tests.support.learners import HandedClock, answers, learner, ran, recorded,
 pytestmark = pytest.mark.service
 
 
-def looked(one: Learner) -> Looked:
+def looked(one: LearnDaemon) -> Looked:
     with opened(one.config.url) as stores:
         return one.look(stores, threading.Event())
 
 
-def turns(folder: Path) -> list[Turn]:
+def turns(folder: Path) -> list[LearnTurn]:
     with opened(f"sqlite:///{folder}/journeyman.db") as stores:
         return list(stores.turns.turns())
 
@@ -111,7 +111,7 @@ def test_one_that_is_killed_has_a_turn_lost_and_the_next_goes_on_with_it(tmp_pat
     assert until(lambda: looked(one).turn is not None, 20)
     lost, after = turns(tmp_path)
     assert (lost.state, after.state, after.parent) == (TurnState.LOST, TurnState.LEARNED, lost.id)
-    assert lost.last.spent == Spent(cost=0.5, cpu_seconds=30.0, looks=1)
+    assert lost.last.spent == TurnSpent(cost=0.5, cpu_seconds=30.0, looks=1)
     assert "is gone" in lost.last.reason
     assert until(lambda: not at_work(tmp_path), 10), "its command ends with it"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.experiments.learning import Learner, LearnerConfig
+from journeyman.experiments.learning import LearnDaemon, LearnerConfig
 from journeyman.experiments.pipeline.stages import PipelineStage
 from journeyman.experiments.settings import LearnSettings
 from journeyman.stores.traces import open_traces
@@ -55,7 +55,7 @@ def slot(verdict: str, **more: Any) -> dict[str, Any]:
     return {"slots": [{**told, "examination": {}, **more}]}
 
 
-def learner(folder: Path, *, clock: Any = None, said: Any = None, **more: Any) -> Learner:
+def learner(folder: Path, *, clock: Any = None, said: Any = None, **more: Any) -> LearnDaemon:
     """One on the project in a folder.
 
     Args:
@@ -74,7 +74,7 @@ def learner(folder: Path, *, clock: Any = None, said: Any = None, **more: Any) -
         every=0.1,
         lease_seconds=2.0,
     )
-    return Learner(config, clock=clock, **({} if said is None else {"said": said}))
+    return LearnDaemon(config, clock=clock, **({} if said is None else {"said": said}))
 
 
 def answers(folder: Path, says: Mapping[str, Any], **more: Any) -> None:

@@ -17,10 +17,10 @@ from journeyman.cli.console import duration, head, minute, rows_table, say
 from journeyman.cli.shared import acting, answering, emit, json_option, read_store_url, store_option, store_url
 from journeyman.core.errors import InputError, ReleaseError, StoreUnreachable
 from journeyman.core.format import money
-from journeyman.core.turn import Allowance, Turn, TurnPlan, TurnState
+from journeyman.core.turn import Allowance, LearnTurn, TurnPlan, TurnState
 
 if TYPE_CHECKING:
-    from journeyman.experiments.learning import Learner, LearnerConfig, Looked
+    from journeyman.experiments.learning import LearnDaemon, LearnerConfig, Looked
     from journeyman.stores.rollouts import RolloutStore
     from journeyman.stores.turns import TurnStore, Verb
 
@@ -81,18 +81,18 @@ def start(as_json: bool, store: str | None, file: Path | None, *, once: bool, dr
       journeyman learn start --foreground --config nightly.toml
       journeyman learn start --once --foreground --json
     """
-    from journeyman.experiments.learning import Learner
+    from journeyman.experiments.learning import LearnDaemon
 
     config = _config(store, file, every=how["every"])
     if dry_run:
         return _dry(config, as_json=as_json)
     if once:
-        return _once(Learner(config, said=_learner_said), as_json=as_json)
+        return _once(LearnDaemon(config, said=_learner_said), as_json=as_json)
     if not (how["foreground"] or how["with_parent"]):
         return _apart(config, store, file, how["every"], as_json=as_json)
     over = threading.Event()
     _until_told(over, with_parent=how["with_parent"])
-    Learner(config, said=_learner_said).run(over)
+    LearnDaemon(config, said=_learner_said).run(over)
     return 0
 
 
@@ -131,17 +131,17 @@ def _config(store: str | None, file: Path | None, *, every: float) -> "LearnerCo
 
 
 def _dry(config: "LearnerConfig", *, as_json: bool) -> int:
-    from journeyman.experiments.learning import Learner, opened
+    from journeyman.experiments.learning import LearnDaemon, opened
 
     with opened(config.url, make=False) as stores:
-        found = Learner(config).planned(stores)
+        found = LearnDaemon(config).planned(stores)
     if not as_json:
         _show_plans(found.plans, found.left)
     emit({"dry_run": True, **_looked(found)}, as_json=as_json)
     return 0
 
 
-def _once(learner: "Learner", *, as_json: bool) -> int:
+def _once(learner: "LearnDaemon", *, as_json: bool) -> int:
     from journeyman.experiments.learning import opened
     from journeyman.stores.turns import LEASE
 
@@ -302,12 +302,12 @@ def status(as_json: bool, store: str | None) -> int:
 
 
 def _standing(store: str | None, *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.learning import Learner, opened
+    from journeyman.experiments.learning import LearnDaemon, opened
     from journeyman.stores.turns import LEASE
 
     config = _config(store, None, every=5.0)
     with opened(config.url, make=False) as stores:
-        found, now = Learner(config).planned(stores), datetime.now(UTC)
+        found, now = LearnDaemon(config).planned(stores), datetime.now(UTC)
         holder, order = stores.turns.held_by(LEASE, now), stores.turns.last_order("pause", "resume")
         running = next((turn for turn in stores.turns.turns(since=now) if not turn.is_over), None)
     paused = order is not None and order.verb == "pause"
@@ -344,7 +344,7 @@ def history(*, turn: str | None, limit: int, store: str | None, quiet: bool) -> 
     return {"turns": [told_turn(each, whole=bool(turn)) for each in found]}
 
 
-def _cells(turn: Turn) -> tuple[str, ...]:
+def _cells(turn: LearnTurn) -> tuple[str, ...]:
     spent = turn.outcome.spent
     cpu = duration(spent.cpu_seconds)
     return (
@@ -358,7 +358,7 @@ def _cells(turn: Turn) -> tuple[str, ...]:
     )
 
 
-def _show_turn(turn: Turn) -> None:
+def _show_turn(turn: LearnTurn) -> None:
     head(("turn", turn.id), ("of", str(turn.subject)), ("because", turn.trigger), ("goes on with", turn.parent))
     head(("ran", f"journeyman {' '.join(turn.before.get('command', ()))}"))
     head(("data", f"{turn.seen} traces, {turn.data_digest}"), ("candidate", turn.outcome.candidate))
@@ -368,7 +368,7 @@ def _show_turn(turn: Turn) -> None:
         say(f"  {minute(event.at)} {event.state}: {event.reason or f'{event.spent.cpu_seconds:g} s of CPU written down ahead'}")
 
 
-def told_turn(turn: Turn, *, whole: bool = False) -> dict[str, Any]:
+def told_turn(turn: LearnTurn, *, whole: bool = False) -> dict[str, Any]:
     """A turn as JSON."""
     events = [
         {"number": each.number, "state": each.state.value, "at": each.at.isoformat(), **each.spent.json(),
@@ -451,7 +451,7 @@ def undo(*, turn: str, reason: str, dry_run: bool, store: str | None, quiet: boo
     return told
 
 
-def _undoable(turns: "TurnStore", found: Turn) -> None:
+def _undoable(turns: "TurnStore", found: LearnTurn) -> None:
     if found.state is not TurnState.LEARNED:
         raise InputError(f"{found.id} is {found.state}: nothing came of it that could be undone")
     later = [each for each in turns.turns() if each.subject == found.subject and each.began > found.began]
@@ -461,7 +461,7 @@ def _undoable(turns: "TurnStore", found: Turn) -> None:
         raise ReleaseError(f"{after[-1].id} went on from it; undo that first")
 
 
-def _taken_back(rollouts: "RolloutStore", found: Turn, reason: str, *, dry_run: bool) -> str:
+def _taken_back(rollouts: "RolloutStore", found: LearnTurn, reason: str, *, dry_run: bool) -> str:
     """What was done to what is served, in words."""
     from journeyman.core.rollout import EventKind, RolloutState
     from journeyman.experiments.learning import rollout_of

@@ -41,7 +41,7 @@ DAY, MONTH = timedelta(days=1), timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class TurnSpent:
     """What a turn took, or may have taken."""
 
     cost: float | None = 0.0
@@ -72,7 +72,7 @@ class TurnEvent:
     number: int
     state: TurnState
     at: datetime
-    spent: Spent = Spent()
+    spent: TurnSpent = TurnSpent()
     """So far; of a turn that runs, what it may have spent by the next word of it."""
     candidate: str = ""
     """The id of what was learned; empty where nothing was."""
@@ -82,7 +82,7 @@ class TurnEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class LearnTurn:
     """One time round for one subject, with all that it takes to do it again."""
 
     id: str
@@ -117,12 +117,12 @@ class Turn:
     def is_over(self) -> bool:
         return self.state is not TurnState.RUNNING
 
-    def then(self, state: TurnState, at: datetime, **more: Any) -> "Turn":
+    def then(self, state: TurnState, at: datetime, **more: Any) -> "LearnTurn":
         """With one event more."""
         return replace(self, events=(*self.events, TurnEvent(number=len(self.events), state=state, at=at, **more)))
 
 
-class Experience(NamedTuple):
+class LearnExperience(NamedTuple):
     """What there is to learn from."""
 
     seen: int
@@ -184,7 +184,7 @@ LEAST_CPU = 10.0
 """Seconds of CPU without which no turn is begun: to load what it needs takes as much."""
 
 
-def allowance(turns: Iterable[Turn], now: datetime, rules: LearnRules) -> Allowance:
+def allowance(turns: Iterable[LearnTurn], now: datetime, rules: LearnRules) -> Allowance:
     """What is left of the budgets, by all turns that ended within the window, or have not ended.
 
     A turn counts whole until its end leaves the window, so that in no window of 24 hours (30 days for looks), wherever it
@@ -212,7 +212,7 @@ class TurnPlan:
     """Whether a turn is due, and why or why not."""
 
     subject: LearnSubject
-    experience: Experience
+    experience: LearnExperience
     trigger: str = ""
     """Empty where it is not due."""
     why_not: str = ""
@@ -229,8 +229,8 @@ class Situation:
     """What is known at a moment of all that may be due."""
 
     now: datetime
-    experience: Mapping[LearnSubject, Experience]
-    turns: Sequence[Turn]
+    experience: Mapping[LearnSubject, LearnExperience]
+    turns: Sequence[LearnTurn]
     """Oldest first: those of the last 30 days, and the last of each subject."""
     firing: Mapping[str, datetime] = field(default_factory=dict)
     """Since when alerts fire, by their rule."""
@@ -246,11 +246,11 @@ def plan(found: Situation, rules: LearnRules) -> list[TurnPlan]:
     return sorted(plans, key=lambda each: (not each.is_due, not each.urgent, -new[each.subject], each.subject))
 
 
-def _seen(turns: Iterable[Turn], subject: LearnSubject) -> int:
+def _seen(turns: Iterable[LearnTurn], subject: LearnSubject) -> int:
     return max((turn.seen for turn in turns if turn.subject == subject), default=0)
 
 
-def _planned(subject: LearnSubject, experience: Experience, found: Situation, rules: LearnRules, gone: str) -> TurnPlan:
+def _planned(subject: LearnSubject, experience: LearnExperience, found: Situation, rules: LearnRules, gone: str) -> TurnPlan:
     ours = [turn for turn in found.turns if turn.subject == subject]
     word = _of_last(ours, found.now, rules, experience) if ours else None
     word = word or _of_news(ours[-1] if ours else None, found, rules, experience)
@@ -268,7 +268,7 @@ class _Word(NamedTuple):
     urgent: bool = False
 
 
-def _of_last(ours: Sequence[Turn], now: datetime, rules: LearnRules, experience: Experience) -> _Word | None:
+def _of_last(ours: Sequence[LearnTurn], now: datetime, rules: LearnRules, experience: LearnExperience) -> _Word | None:
     """What follows from what became of the last turn; `None` where it is what is new that decides."""
     last = ours[-1]
     if not last.is_over:
@@ -287,7 +287,7 @@ def _of_last(ours: Sequence[Turn], now: datetime, rules: LearnRules, experience:
     return _Word(why_not=f"nothing is new since {last.id}") if same else None
 
 
-def _of_news(last: Turn | None, found: Situation, rules: LearnRules, experience: Experience) -> _Word:
+def _of_news(last: LearnTurn | None, found: Situation, rules: LearnRules, experience: LearnExperience) -> _Word:
     """What follows from what is new."""
     if experience.seen == 0:
         return _Word(why_not="there is no experience yet")
@@ -303,7 +303,7 @@ def _of_news(last: Turn | None, found: Situation, rules: LearnRules, experience:
     return _Word(trigger=counted(new, "new trace"))
 
 
-def _tries(ours: Sequence[Turn]) -> int:
+def _tries(ours: Sequence[LearnTurn]) -> int:
     """Failures in a row; so many that were lost in a row are one."""
     failed = len(list(takewhile(lambda each: each.outcome.state is TurnState.FAILED, reversed(ours))))
     lost = len(list(takewhile(lambda each: each.outcome.state is TurnState.LOST, reversed(ours))))

@@ -28,14 +28,14 @@ from journeyman.core.turn import (
     GOES_ON,
     MONTH,
     Allowance,
-    Experience,
+    LearnExperience,
     LearnRules,
     LearnSubject,
+    LearnTurn,
     Situation,
-    Spent,
-    Turn,
     TurnEvent,
     TurnPlan,
+    TurnSpent,
     TurnState,
     allowance,
     plan,
@@ -131,7 +131,7 @@ class Looked(NamedTuple):
 
     plans: Sequence[TurnPlan] = ()
     left: Allowance = Allowance()
-    turn: Turn | None = None
+    turn: LearnTurn | None = None
     """That was carried out."""
     elsewhere: str = ""
     """Who else carries out turns."""
@@ -165,7 +165,7 @@ def opened(url: str, *, make: bool = True) -> Iterator[LearnStores]:
         yield LearnStores(turns, rollouts, alerts)
 
 
-class Learner:
+class LearnDaemon:
     """Carries out turns. However many run on one store, one at a time does."""
 
     def __init__(
@@ -189,7 +189,7 @@ class Learner:
             occupied={each: said for each in found if (said := _occupied(each, live))},
         )
 
-    def _subjects(self, store: TurnStore) -> dict[LearnSubject, Experience]:
+    def _subjects(self, store: TurnStore) -> dict[LearnSubject, LearnExperience]:
         slots = store.experience()
         kinds = self.config.settings.kinds
         found = {
@@ -199,7 +199,7 @@ class Learner:
             for (agent, domain), experience in slots.items()
         }
         digests = " ".join(sorted(each.digest for each in slots.values()))
-        everything = Experience(sum(each.seen for each in slots.values()), sha256(digests.encode()).hexdigest())
+        everything = LearnExperience(sum(each.seen for each in slots.values()), sha256(digests.encode()).hexdigest())
         return found | {LearnSubject(kind): everything for kind in kinds if kind not in BY_SLOT}
 
     def planned(self, stores: LearnStores) -> Looked:
@@ -227,7 +227,7 @@ class Learner:
             turn = self._carried_out(_TurnAtWork(self.config, self._clock, stores, over), plans[0], found.turns, left)
         return Looked(plans, left, turn)
 
-    def _carried_out(self, work: "_TurnAtWork", due: TurnPlan, turns: Sequence[Turn], left: Allowance) -> Turn | None:
+    def _carried_out(self, work: "_TurnAtWork", due: TurnPlan, turns: Sequence[LearnTurn], left: Allowance) -> LearnTurn | None:
         try:
             return work.carried_out(due, turns, left)
         except ReleaseError as error:
@@ -357,7 +357,7 @@ class _TurnAtWork:
         self.lost = False
         """Whether the lease could not be renewed."""
 
-    def carried_out(self, due: TurnPlan, turns: Sequence[Turn], left: Allowance) -> Turn:
+    def carried_out(self, due: TurnPlan, turns: Sequence[LearnTurn], left: Allowance) -> LearnTurn:
         """
         Raises:
             ReleaseError: The lease was lost meanwhile.
@@ -372,7 +372,7 @@ class _TurnAtWork:
             outcome, report["release"] = self._released(outcome, turns)
         if outcome.state is not TurnState.LEARNED:
             restore(self.config.root, self.artifacts, self.turn)
-        spent = Spent(cost=self._cost(result), cpu_seconds=round(self.spent, 2), looks=self._looks(outcome))
+        spent = TurnSpent(cost=self._cost(result), cpu_seconds=round(self.spent, 2), looks=self._looks(outcome))
         told = {"candidate": outcome.candidate, "reason": outcome.reason, "report": report}
         ended = self.turn.then(outcome.state, self.clock.now(), spent=spent, **told)
         self._keep_end(ended)
@@ -380,7 +380,7 @@ class _TurnAtWork:
 
     def _begin(self, due: TurnPlan, command: Sequence[str]) -> None:
         now, subject = self.clock.now(), due.subject
-        self.turn = Turn(
+        self.turn = LearnTurn(
             id=f"{subject.kind}-{now:%Y%m%d-%H%M%S-%f}",
             subject=subject,
             began=now,
@@ -394,7 +394,7 @@ class _TurnAtWork:
         self.place = self.config.folder / FOLDER / "turns" / self.turn.id
         self.store.begin(self.turn, self.config.holder)
 
-    def _keep_end(self, ended: Turn) -> None:
+    def _keep_end(self, ended: LearnTurn) -> None:
         """While the lease holds, a store that is away is waited for: else what was done would count as lost."""
         for tries in count(1):
             try:
@@ -405,14 +405,14 @@ class _TurnAtWork:
                     raise
                 self.clock.wait(_AWAY.backoff(tries, Random(tries)), self.over)
 
-    def _without_what_was_rolled_back(self, subject: LearnSubject, turns: Sequence[Turn]) -> None:
+    def _without_what_was_rolled_back(self, subject: LearnSubject, turns: Sequence[LearnTurn]) -> None:
         """Begin before the last turn whose candidate live traffic has refused: what was rolled back is not gone on with."""
         learned = [turn for turn in turns if turn.subject == subject and turn.state is TurnState.LEARNED]
         rollout = rollout_of(learned[-1], self.rollouts) if learned else None
         if rollout is not None and rollout.state is RolloutState.ROLLED_BACK:
             restore(self.config.root, self.artifacts, learned[-1])
 
-    def _command(self, due: TurnPlan, turns: Sequence[Turn]) -> tuple[str, ...]:
+    def _command(self, due: TurnPlan, turns: Sequence[LearnTurn]) -> tuple[str, ...]:
         stage, subject = self.config.commands[due.subject.kind], due.subject
         command = (*stage.command, *stage.arguments)
         if subject.kind in BY_SLOT:
@@ -436,11 +436,11 @@ class _TurnAtWork:
 
     # Spending.
 
-    def _ahead(self, used: float) -> Spent:
+    def _ahead(self, used: float) -> TurnSpent:
         """What may be spent by the next word."""
         bound = self.left.cpu_seconds
         cpu = used + _SLICE if bound is None else max(self.spent, min(used + _SLICE, bound))
-        return Spent(cost=self.left.cost_of_turn, cpu_seconds=round(cpu, 2), looks=_LOOKS_OF_A_TURN)
+        return TurnSpent(cost=self.left.cost_of_turn, cpu_seconds=round(cpu, 2), looks=_LOOKS_OF_A_TURN)
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
         """What it said that it cost; what it was allowed where it does not say so."""
@@ -509,7 +509,7 @@ class _TurnAtWork:
             return TurnOutcome(TurnState.FAILED, process.last_line() or f"it ended with {code}", examined=True), result
         return outcome_of(self.turn.subject, result), result
 
-    def _released(self, outcome: TurnOutcome, turns: Sequence[Turn]) -> tuple[TurnOutcome, Mapping[str, Any]]:
+    def _released(self, outcome: TurnOutcome, turns: Sequence[LearnTurn]) -> tuple[TurnOutcome, Mapping[str, Any]]:
         """Bring it to live traffic, as far as that is wanted and allowed."""
         slot = slot_of(self.turn.subject)
         undone = [turn for turn in turns if turn.state is TurnState.UNDONE and turn.outcome.candidate == outcome.candidate]
@@ -555,12 +555,12 @@ def outcome_of(subject: LearnSubject, result: Mapping[str, Any]) -> TurnOutcome:
     return TurnOutcome(state, str(said.get("reason") or "it does not say why"), candidate, True)
 
 
-def _begins(turn: Turn) -> str:
+def _begins(turn: LearnTurn) -> str:
     """How the reason of a rollout begins that a turn began: by that it is known also where nobody could say so."""
     return f"turn {turn.id}: "
 
 
-def rollout_of(turn: Turn, rollouts: RolloutStore) -> Rollout | None:
+def rollout_of(turn: LearnTurn, rollouts: RolloutStore) -> Rollout | None:
     """The rollout that a turn began; `None` where it began none."""
     slot = slot_of(turn.subject)
     found = rollouts.rollouts(slot) if slot is not None else ()
@@ -575,7 +575,7 @@ def _costs(result: Mapping[str, Any]) -> float | None:
     return None if any(each is None for each in told) else float(sum(told))
 
 
-def _run_of(turn: Turn) -> str:
+def _run_of(turn: LearnTurn) -> str:
     """The run that a turn began, by its own word; empty where it did not come so far."""
     found = turn.outcome.report.get("learned", {}) if turn.outcome.state in GOES_ON else {}
     return str(found.get("run_id") or "")
@@ -592,7 +592,7 @@ def _files_of(subject: LearnSubject) -> Iterator[str]:
     yield str(journal_of(path))
 
 
-def restore(root: Path, artifacts: Artifacts, turn: Turn, *, dry_run: bool = False) -> list[str]:
+def restore(root: Path, artifacts: Artifacts, turn: LearnTurn, *, dry_run: bool = False) -> list[str]:
     """Put the files of a turn's subject back as they were before it, byte for byte; which of them are others now.
 
     Raises:

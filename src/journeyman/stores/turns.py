@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import ReleaseError
 from journeyman.core.trace import OWN_AGENT
-from journeyman.core.turn import Experience, LearnSubject, Spent, Turn, TurnEvent, TurnState
+from journeyman.core.turn import LearnExperience, LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.stores.assignments import LeaseStore
 from journeyman.stores.base import utc, whole_id
 from journeyman.stores.engine import PATIENCE, starting
@@ -44,7 +44,7 @@ class TurnStore(LeaseStore):
 
     # What there is to learn from.
 
-    def experience(self) -> Mapping[tuple[str | None, str], Experience]:
+    def experience(self) -> Mapping[tuple[str | None, str], LearnExperience]:
         """Traces that others made, by agent and domain; Journeyman's own attempts are none."""
         table = TRACES
         theirs = (table.c.source != "run", table.c.duplicate_of.is_(None))
@@ -60,7 +60,7 @@ class TurnStore(LeaseStore):
         with self._database.read() as connection:
             rows = connection.execute(found).all()
         return {
-            (agent, domain): Experience(
+            (agent, domain): LearnExperience(
                 int(figures[0]), hashlib.sha256(repr([int(each or 0) for each in figures]).encode()).hexdigest()
             )
             for agent, domain, *figures in rows
@@ -76,7 +76,7 @@ class TurnStore(LeaseStore):
 
     # Turns.
 
-    def begin(self, turn: Turn, holder: str) -> None:
+    def begin(self, turn: LearnTurn, holder: str) -> None:
         """Keep that a turn began, with its first event.
 
         Raises:
@@ -91,7 +91,7 @@ class TurnStore(LeaseStore):
             )
             insert(connection, TURN_EVENTS, [_row(turn)])
 
-    def keep(self, turn: Turn, holder: str = "") -> None:
+    def keep(self, turn: LearnTurn, holder: str = "") -> None:
         """Keep the last event of a turn.
 
         Args:
@@ -107,7 +107,7 @@ class TurnStore(LeaseStore):
             if not insert(connection, TURN_EVENTS, [_row(turn)]):
                 raise ReleaseError(f"something else happened to the turn {turn.id} meanwhile; look at it again")
 
-    def turns(self, *, since: datetime | None = None, limit: int | None = None) -> Sequence[Turn]:
+    def turns(self, *, since: datetime | None = None, limit: int | None = None) -> Sequence[LearnTurn]:
         """Oldest first: all, or those that ended since then, have not ended, or are the last of their subject; of these the
         newest `limit`."""
         last = sa.select(sa.func.max(TURNS.c.seq)).group_by(TURNS.c.kind, TURNS.c.agent, TURNS.c.domain)
@@ -121,7 +121,7 @@ class TurnStore(LeaseStore):
             events = _events(connection, [row.id for row in rows])
         return [_turn(row, events[row.id]) for row in rows]
 
-    def turn(self, prefix: str) -> Turn:
+    def turn(self, prefix: str) -> LearnTurn:
         """The one whose id begins so.
 
         Raises:
@@ -158,7 +158,7 @@ def _fence(connection: sa.Connection, holder: str, at: datetime) -> None:
         raise ReleaseError(f"{holder} does not carry out turns any more: its lease is over")
 
 
-def _row(turn: Turn) -> dict[str, object]:
+def _row(turn: LearnTurn) -> dict[str, object]:
     event = turn.last
     told = {name: getattr(event, name) for name in ("number", "candidate", "reason")}
     return {
@@ -175,12 +175,12 @@ def _events(connection: sa.Connection, ids: Sequence[str]) -> Mapping[str, tuple
     found: defaultdict[str, tuple[TurnEvent, ...]] = defaultdict(tuple)
     wanted = sa.select(TURN_EVENTS).where(TURN_EVENTS.c.turn_id.in_(ids)).order_by(TURN_EVENTS.c.turn_id, TURN_EVENTS.c.number)
     for row in connection.execute(wanted):
-        spent = Spent(cost=row.cost, cpu_seconds=row.cpu_seconds, looks=row.looks)
+        spent = TurnSpent(cost=row.cost, cpu_seconds=row.cpu_seconds, looks=row.looks)
         told = {name: getattr(row, name) for name in ("number", "at", "candidate", "reason", "report")}
         found[row.turn_id] += (TurnEvent(**told, state=TurnState(row.state), spent=spent),)
     return found
 
 
-def _turn(row: sa.Row[tuple[object, ...]], events: tuple[TurnEvent, ...]) -> Turn:
+def _turn(row: sa.Row[tuple[object, ...]], events: tuple[TurnEvent, ...]) -> LearnTurn:
     told = {name: getattr(row, name) for name in ("id", "began", "trigger", "data_digest", "seen", "parent", "before")}
-    return Turn(**told, subject=LearnSubject(row.kind, row.agent, row.domain), events=events)
+    return LearnTurn(**told, subject=LearnSubject(row.kind, row.agent, row.domain), events=events)

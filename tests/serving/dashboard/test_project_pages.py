@@ -14,7 +14,7 @@ from journeyman.cli import main
 from journeyman.core.comparison import ComparisonState
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import Rollout, RolloutState
-from journeyman.core.turn import LearnSubject, Spent, Turn, TurnEvent, TurnState
+from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
@@ -360,9 +360,11 @@ def test_turns_that_nobody_asked_for_stand_where_what_was_learned_does(
 ) -> None:
     assert "nobody asked for" not in pages.read("/learn")
     at = datetime(2026, 3, 5, 12, tzinfo=UTC)
-    begun = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=Spent(cpu_seconds=30))
+    begun = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=TurnSpent(cpu_seconds=30))
     subject = LearnSubject("playbook", "desk", "oslo")
-    turn = Turn(id="t1", subject=subject, began=at, trigger="<b>60</b> new traces", data_digest="d", seen=60, events=(begun,))
+    turn = LearnTurn(
+        id="t1", subject=subject, began=at, trigger="<b>60</b> new traces", data_digest="d", seen=60, events=(begun,)
+    )
     with open_turns(tmp_path / "journeyman.db") as store:
         store.lease(LEASE, "us", at, 60)
         store.begin(turn, "us")
@@ -370,7 +372,7 @@ def test_turns_that_nobody_asked_for_stand_where_what_was_learned_does(
         assert "playbook desk/oslo t1" in words_of(page)
         assert "◐ running" in words_of(page)
         assert "&lt;b&gt;60&lt;/b&gt; new traces" in page
-        spent = Spent(cost=None, cpu_seconds=12.5)
+        spent = TurnSpent(cost=None, cpu_seconds=12.5)
         store.keep(turn.then(TurnState.LEARNED, at, spent=spent, reason="right on the calls that can be checked"), "us")
     text = words_of(pages.read("/learn"))
     assert "✓ learned ? 12.5 s right on the calls that can be checked" in text
