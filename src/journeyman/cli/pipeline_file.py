@@ -170,13 +170,12 @@ def typed_stage(root: click.Group, where: str, name: str, typed: str) -> Pipelin
         words = shlex.split(typed)
     except ValueError as error:
         raise InputError(f"{where}: {typed!r} is no command: {error}") from None
-    command: click.Command = root
-    context = click.Context(root, info_name="journeyman", **root.context_settings)
+    context, found = click.Context(root, info_name="journeyman"), root
     path: list[str] = []
-    while isinstance(command, click.Group) and len(path) < len(words) and command.get_command(context, words[len(path)]):
-        command = command.get_command(context, words[len(path)]) or command
+    while isinstance(found, click.Group) and len(path) < len(words) and not words[len(path)].startswith("-"):
         path.append(words[len(path)])
-    command = _command(root, Path(where), name, " ".join(path) or typed)
+        found = found.get_command(context, path[-1]) or click.Command(path[-1])  # type: ignore[assignment]
+    command = _command(root, Path(where), name, " ".join(path))
     inner, arguments = click.Context(command, context), words[len(path) :]
     try:
         command.make_parser(inner).parse_args(list(arguments))
