@@ -77,6 +77,13 @@ def test_a_dry_run_says_what_is_due_and_what_not_and_why_and_does_nothing(
     assert told(capsys, "status", code=1)["holder"] == ""
 
 
+def test_models_without_a_price_need_no_bound_of_money(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings("[learn]\nbudget = { cost_per_day = inf }\n")
+    recorded(tmp_path, "a")
+    left = told(capsys, "start", "--dry-run")["left"]
+    assert (left["cost"], left["cost_per_turn"], left["looks"]) == (None, None, 60)
+
+
 def test_another_file_may_say_when_to_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path, "a")
     Path("nightly.toml").write_text("[learn]\nmin_new = 1\n")

@@ -44,7 +44,7 @@ every = "5s"
 min_new = 60
 release = "canary"
 plan = "plan.json"
-budget = { cost_per_day = 1.0, cost_per_turn = 0.01, cpu_seconds_per_day = 7200, looks_per_month = 400 }
+budget = { cost_per_day = inf, cpu_seconds_per_day = 7200, looks_per_month = 400 }
 """
 
 

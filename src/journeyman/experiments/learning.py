@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import count
+from math import inf, isinf
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -89,7 +90,11 @@ class RealClock:
 
 def rules_of(settings: LearnSettings) -> LearnRules:
     """When turns are due, as a file says it."""
-    said = {name: None if value == float("inf") else value for name, value in {**LEARN_BUDGET, **settings.budget}.items()}
+    whole = {**LEARN_BUDGET, **settings.budget}
+    if isinf(whole["cost_per_day"]) and "cost_per_turn" not in settings.budget:
+        # Whoever sets no bound to a day sets none to a turn: models of one's own have no price that is known.
+        whole["cost_per_turn"] = inf
+    said = {name: None if isinf(value) else value for name, value in whole.items()}
     looks = said.pop("looks_per_month")
     return LearnRules(
         every=duration(settings.every),

@@ -294,7 +294,7 @@ def _affordable(said: dict[LearnBudgetName, float]) -> dict[LearnBudgetName, flo
     whole = {**LEARN_BUDGET, **said}
     if strange := [name for name, value in whole.items() if not value > 0]:
         raise ValueError(f"{strange[0]} must be above 0; inf is no bound")
-    if whole["cost_per_turn"] > whole["cost_per_day"]:
+    if whole["cost_per_turn"] > whole["cost_per_day"] and whole["cost_per_day"] < float("inf"):
         raise ValueError(f"cost_per_turn ({whole['cost_per_turn']:g}) must be at most cost_per_day ({whole['cost_per_day']:g})")
     return said
 
@@ -317,7 +317,7 @@ class LearnSettings(Config):
         default_factory=lambda: dict(LEARN_BUDGET)
     )
     """What all turns together may spend in any 24 hours, and how often in any 30 days something is examined on held-out tasks.
-    What is not named is as by default; inf is no bound."""
+    What is not named is as by default; inf is no bound, as models of one's own need, whose price nobody knows."""
     release: Literal["shadow", "canary"] = "shadow"
     """How far what passes goes by itself: it is kept as a candidate, or is brought to live traffic by `plan`."""
     plan: str = ""
