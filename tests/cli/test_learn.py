@@ -42,7 +42,10 @@ def settings(text: str) -> None:
         ("[learn]\nmin_nwe = 5\n", "journeyman.toml:2: there is no setting learn.min_nwe; did you mean learn.min_new?"),
         ('[learn]\nat = "two"\n', "two times of day such as 02:00-06:00, in UTC"),
         ("[learn]\nbudget = { cost_per_day = 0 }\n", "cost_per_day must be above 0"),
-        ("[learn]\nbudget = { cost_per_day = 0.1 }\n", "cost_per_turn (0.5) must be at most cost_per_day (0.1)"),
+        (
+            "[learn]\nbudget = { cost_per_day = 0.1, cost_per_turn = 0.5 }\n",
+            "cost_per_turn (0.5) must be at most cost_per_day (0.1)",
+        ),
         ('[learn]\nkinds = ["playbok"]\n', "journeyman.toml:2: learn.kinds"),
         ('[learn.commands]\nplaybook = "train playbok"\n', "did you mean playbook?"),
         ('[learn.commands]\nplaybook = "train playbook --form traces"\n', "--form"),

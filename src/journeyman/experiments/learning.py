@@ -91,9 +91,9 @@ class RealClock:
 def rules_of(settings: LearnSettings) -> LearnRules:
     """When turns are due, as a file says it."""
     whole = {**LEARN_BUDGET, **settings.budget}
-    if isinf(whole["cost_per_day"]) and "cost_per_turn" not in settings.budget:
-        # Whoever sets no bound to a day sets none to a turn: models of one's own have no price that is known.
-        whole["cost_per_turn"] = inf
+    if "cost_per_turn" not in settings.budget:
+        # A day without a bound has turns without one: models of one's own have no price that is known.
+        whole["cost_per_turn"] = inf if isinf(whole["cost_per_day"]) else min(whole["cost_per_turn"], whole["cost_per_day"])
     said = {name: None if isinf(value) else value for name, value in whole.items()}
     looks = said.pop("looks_per_month")
     return LearnRules(

@@ -294,7 +294,7 @@ def _affordable(said: dict[LearnBudgetName, float]) -> dict[LearnBudgetName, flo
     whole = {**LEARN_BUDGET, **said}
     if strange := [name for name, value in whole.items() if not value > 0]:
         raise ValueError(f"{strange[0]} must be above 0; inf is no bound")
-    if whole["cost_per_turn"] > whole["cost_per_day"] and whole["cost_per_day"] < float("inf"):
+    if "cost_per_turn" in said and whole["cost_per_turn"] > whole["cost_per_day"]:
         raise ValueError(f"cost_per_turn ({whole['cost_per_turn']:g}) must be at most cost_per_day ({whole['cost_per_day']:g})")
     return said
 
