@@ -48,9 +48,11 @@ def test_what_passes_is_kept_with_all_that_it_takes_to_do_it_again_and_the_same_
     found = looked(one).turn
     assert found is not None
     assert (found.state, found.outcome.candidate, found.trigger, found.seen) == (TurnState.LEARNED, "c1", "2 new traces", 2)
-    assert ran(tmp_path) == [
-        ["train", "playbook", "--from", "traces", "--agent", "desk", "--domain", "oslo", "--max-cost", "0.5", "--json"]
-    ]
+    (command,) = ran(tmp_path)
+    where = command.index("--until")
+    assert datetime.fromisoformat(command.pop(where + 1)) <= found.began
+    assert command[:where] == ["train", "playbook", "--from", "traces", "--agent", "desk", "--domain", "oslo"]
+    assert command[where:] == ["--until", "--max-cost", "0.5", "--json"]
     assert found.before["files"] == {"playbooks/desk-oslo.json": None, "playbooks/desk-oslo.journal.jsonl": None}
     assert 0 < found.last.spent.cpu_seconds < 5
     assert (tmp_path / "playbooks/desk-oslo.json").read_text() == "learned"

@@ -422,7 +422,8 @@ class _TurnAtWork:
         command = (*stage.command, *stage.arguments)
         if subject.kind in BY_SLOT:
             command += ("--agent", subject.agent) if subject.agent else ()
-            command += ("--domain", subject.domain)
+            # Whoever runs it again later has the same traces before them.
+            command += ("--domain", subject.domain, "--until", self.clock.now().isoformat())
         parent = next((turn for turn in turns if turn.id == due.parent), None)
         run = _run_of(parent) if parent is not None and stage.resumes else ""
         if run:
