@@ -229,6 +229,7 @@ class LearnDaemon:
         found = self.situation(stores)
         plans, left, turn = plan(found, self.config.rules), allowance(found.turns, now, self.config.rules), None
         if plans and plans[0].is_due and not over.is_set():
+            self._tell("at work", f"{plans[0].subject}: {plans[0].trigger}")
             turn = self._carried_out(_TurnAtWork(self.config, self._clock, stores, over), plans[0], found.turns, left)
         return Looked(plans, left, turn)
 
@@ -310,7 +311,7 @@ class DaemonState:
     """What the one who learns in a project did last, by its own word."""
 
     state: str
-    """looking, waiting, paused or stopped; `gone` where its process is over without a word."""
+    """looking, at work, waiting, paused or stopped; `gone` where its process is over without a word."""
     says: str
     at: str
     process: Mapping[str, Any] = field(default_factory=this_process)
