@@ -40,7 +40,7 @@ def test_what_a_shop_refuses_is_learned_and_served_without_a_person_and_can_be_u
         def more(count: int) -> None:
             traffic.come(tasks[len(taken) :][:count])
 
-        more(120)
+        more(128)
         assert sum(taken[:100]) < 30
 
         # Nobody does anything but order.
@@ -49,7 +49,7 @@ def test_what_a_shop_refuses_is_learned_and_served_without_a_person_and_can_be_u
             slots = run(tmp_path, "releases", "slots")["slots"]
             return any(each["slot"] == f"context:{AGENT}/{SHOP}" and each["production"] != "base" for each in slots)
 
-        assert until(promoted, 240), run(tmp_path, "learn", "history")
+        assert until(promoted, 420), run(tmp_path, "learn", "history")
         more(50)
         assert sum(taken[-30:]) >= 27
 

@@ -13,7 +13,7 @@ from journeyman.core.task import Task
 from journeyman.tasks.desk import customers
 
 AGENT, SHOP, STEADY = "desk", "shop", "lima"
-TOGETHER, PEOPLE = 8, 60
+TOGETHER, PEOPLE = 8, 120
 TOKEN = "SHOPS_TOKEN"
 """The variable that holds what lets them say what became of an order."""
 PLAN = RolloutPlan(
@@ -41,7 +41,7 @@ latency_ms = 60000
 
 [learn]
 every = "5s"
-min_new = 60
+min_new = 110
 release = "canary"
 plan = "plan.json"
 budget = { cost_per_day = inf, cpu_seconds_per_day = 7200, looks_per_month = 400 }
