@@ -112,6 +112,6 @@ def test_experience_is_what_others_made_and_another_when_something_is_said_of_it
 def test_the_last_order_holds(store: TurnStore) -> None:
     assert store.last_order("stop") is None
     for verb in ("pause", "stop", "resume"):
-        store.order(LearnOrder(verb, "ada", "why", NOON))  # type: ignore[arg-type]
+        store.order(LearnOrder(verb, "ada", "why", NOON))
     assert store.last_order("pause", "resume") == LearnOrder("resume", "ada", "why", NOON)
     assert store.last_order("stop") == LearnOrder("stop", "ada", "why", NOON)
