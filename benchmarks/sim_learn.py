@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.core.evaluation import Evaluation, Pair
-from journeyman.core.gate import BetterOnHeldOut, Decision
+from journeyman.core.evaluation import Decision, Evaluation, Pair
+from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.core.turn import GOES_ON, LearnTurn, TurnState
@@ -290,7 +290,7 @@ def examined(store: Any, seed: int, flipped: float) -> bool:
     (ours, right), (cases, labels), (asked, truth) = points(chance, 200), points(chance, 200), points(chance, 100)
     labels = np.where(chance.random(200) < flipped, 1 - labels, labels)
     before, after = (nearest(*learned, asked) == truth for learned in ((ours, right), (cases, labels)))
-    about = {"domain": "d", "split": Split.HELD_OUT}
+    about: dict[str, Any] = {"domain": "d", "split": Split.HELD_OUT}
     tasks = [Task(id=f"{seed}-{n}", question=f"case {seed} {n}", answer=str(truth[n]), **about) for n in range(100)]
     subject = Subject(candidate=f"c{seed}-{flipped}", baseline="base", tasks=tasks, settings={})
 

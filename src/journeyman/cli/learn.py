@@ -21,6 +21,7 @@ from journeyman.core.turn import Allowance, LearnTurn, TurnPlan, TurnState
 
 if TYPE_CHECKING:
     from journeyman.experiments.learning import LearnDaemon, LearnerConfig, Looked
+    from journeyman.experiments.pipeline.stages import PipelineStage
     from journeyman.stores.rollouts import RolloutStore
     from journeyman.stores.turns import TurnStore, Verb
 
@@ -114,7 +115,7 @@ def _config(store: str | None, file: Path | None, *, every: float) -> "LearnerCo
     where = str(file or project.file or "[learn]")
     root = click.get_current_context().find_root().command
     assert isinstance(root, click.Group)
-    stages = {
+    stages: dict[str, PipelineStage] = {
         kind: typed_stage(root, where, f"learn.commands.{kind}", learn.commands.get(kind, USUAL[kind])) for kind in learn.kinds
     }
     if learn.plan and not (project.root / learn.plan).is_file():
