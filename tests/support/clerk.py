@@ -35,7 +35,7 @@ class KnownOrders:
     dialect: Dialect = "terse"
     deterministic = True
 
-    def __init__(self, each: int = 400) -> None:
+    def __init__(self, each: int = 2400) -> None:
         self._orders: dict[str, Order] = {}
         for shop in SHOPS:
             chance = random.Random(f"0 {shop} {Split.TRAIN}")

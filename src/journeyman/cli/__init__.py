@@ -37,6 +37,7 @@ COMMANDS = {
     "evaluations": "List and show comparisons on held-out tasks.",
     "releases": "Bring what was learned to live traffic in steps and back, and look at what is released.",
     "monitor": "Decide what becomes of rollouts, and tell of what goes wrong.",
+    "learn": "Learn again and again from what is recorded, within budgets, with nobody asking for it.",
     "alerts": "See what fires, say that you see to it, keep it quiet, and try who is told.",
     "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",

@@ -1,6 +1,5 @@
 """`journeyman pipeline`: several commands as the stages of one file, each carried out once."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from journeyman.cli.shared import emit, json_option, project_folder, together
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.runner import PipelineFolder, RunOptions
 from journeyman.experiments.pipeline.stages import FOLDER, Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord, runs_in
+from journeyman.experiments.settings import toml_value
 
 FILE = "pipeline.toml"
 
@@ -195,14 +195,8 @@ def preset(name: str) -> str:
 def _toml(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, settings in tables.items():
         yield f"[{name}]"
-        yield from (f"{key} = {_value(value)}" for key, value in settings.items())
+        yield from (f"{key} = {toml_value(value)}" for key, value in settings.items())
         yield ""
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_value(each)}' for key, each in value.items())} }}"
-    return json.dumps(value)
 
 
 # Where runs are kept.

@@ -1,6 +1,7 @@
 """A pipeline read: from TOML, or from configurations of earlier systems."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -29,7 +30,7 @@ COMMANDS = {
     "monitor": "monitor",
 }
 """What the tables of usual names carry out, unless they say another command."""
-_ENDLESS = ("serve", "pipeline", "demo", "orchestrate")
+_ENDLESS = ("serve", "pipeline", "demo", "orchestrate", "learn")
 _ALWAYS: Mapping[str, Mapping[str, Any]] = {
     "monitor": {"once": True},
     "deploy llamacpp": {"detach": True, "port": 0},
@@ -156,6 +157,38 @@ def _stage(
         },
         resumes="resume" in options,
         bounded="max_cost" in options and "max_cost" not in given,
+    )
+
+
+def typed_stage(root: click.Group, where: str, name: str, typed: str) -> PipelineStage:
+    """A stage of a command as it is typed, with its options.
+
+    Raises:
+        InputError: There is no such command or option, or it cannot be a stage.
+    """
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise InputError(f"{where}: {typed!r} is no command: {error}") from None
+    context, found = click.Context(root, info_name="journeyman"), root
+    path: list[str] = []
+    while isinstance(found, click.Group) and len(path) < len(words) and not words[len(path)].startswith("-"):
+        path.append(words[len(path)])
+        found = found.get_command(context, path[-1]) or click.Command(path[-1])  # type: ignore[assignment]
+    command = _command(root, Path(where), name, " ".join(path))
+    inner, arguments = click.Context(command, context), words[len(path) :]
+    try:
+        command.make_parser(inner).parse_args(list(arguments))
+    except click.UsageError as error:
+        raise InputError(f"{where}: {typed!r}: {error.format_message()}") from None
+    options = {_python(opt) for param in command.params for opt in param.opts if opt.startswith("-")}
+    return PipelineStage(
+        name=name,
+        command=tuple(path),
+        arguments=tuple(arguments),
+        accepts=tuple(_ACCEPTED.get(" ".join(path), (0,))),
+        resumes="resume" in options,
+        bounded="max_cost" in options and "--max-cost" not in arguments,
     )
 
 

@@ -36,6 +36,8 @@ _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
 NONE = "none"
 """No playbook, whatever the file says."""
+_LEARNS = 5.0
+"""Seconds between two looks at whether a turn of learning is due."""
 _CLOSING = 15.0
 """Seconds for what is still to be stored, when the server stops; the rest is spilled, and stored at the next start."""
 
@@ -132,7 +134,8 @@ def _serve(
     with (
         listen(serving.host, serving.port) as bound,
         _releases(project, serving, store) as releases,
-        _monitor(store, serving) if watched is not None and not serving.record else nullcontext(),
+        _beside("monitor", store, serving.monitor_seconds) if watched is not None and not serving.record else nullcontext(),
+        _beside("learn", store, _LEARNS) if serving.learn and store != MEMORY else nullcontext(),
         _intake(store, project.folder / "spill", record, watched) if serving.record else nullcontext() as intake,
         _pages(project.root, told, store, tokens, intake) if serving.pages else nullcontext() as pages,
     ):
@@ -217,19 +220,19 @@ def _watched(project: Project, serving: ServeSettings, store: str) -> "MonitorCo
 
 
 @contextmanager
-def _monitor(store: str, serving: ServeSettings) -> Iterator[None]:
-    """Where nothing is recorded, a process that decides and tells of what goes wrong; it ends with this one, however that
-    ends."""
+def _beside(what: str, store: str, every: float) -> Iterator[None]:
+    """A process of its own that decides what becomes of rollouts where nothing is recorded, or that learns; it ends with this
+    one, however that ends."""
     over = threading.Event()
     # Not on the command line, which everybody can read: the URL may hold a password.
     environment = {**os.environ, "JOURNEYMAN_STORE": store}
+    words = {"learn": ("learn", "start"), "monitor": ("monitor",)}[what]
 
     def watch() -> None:
         process: subprocess.Popen[bytes] | None = None
         while not over.wait(1.0):
             if process is None or process.poll() is not None:
-                every = f"{serving.monitor_seconds:g}"
-                command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", every]
+                command = [sys.executable, "-m", "journeyman", *words, "--with-parent", "--every", f"{every:g}"]
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         if process is not None and process.stdin is not None:
             process.stdin.close()
@@ -239,7 +242,7 @@ def _monitor(store: str, serving: ServeSettings) -> Iterator[None]:
                 process.kill()
                 process.wait()
 
-    thread = threading.Thread(target=watch, name="monitor")
+    thread = threading.Thread(target=watch, name=what)
     thread.start()
     try:
         yield

@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -206,6 +206,8 @@ class ServeSettings(Config):
     """Whether a process beside it decides what becomes of rollouts."""
     monitor_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
     """How often that looks."""
+    learn: bool = False
+    """Whether a process beside it learns by itself, as [learn] says; see `journeyman learn`."""
     order: tuple[str, ...] = ()
     """Upstreams in the order in which they are asked; those not named come after. Empty for the order of the file."""
     max_request_mb: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -280,6 +282,73 @@ class AlertSettings(Config):
     """Who is told, by name: `[alerts.channels.NAME]`."""
 
     renamed: ClassVar = {"for": "hold_for"}
+
+
+LearnKindName = Literal["playbook", "weights", "router", "planner", "reward"]
+LearnBudgetName = Literal["cost_per_day", "cost_per_turn", "cpu_seconds_per_day", "looks_per_month"]
+LEARN_BUDGET: Mapping[LearnBudgetName, float] = {
+    "cost_per_day": 2.0, "cost_per_turn": 0.5, "cpu_seconds_per_day": 7200.0, "looks_per_month": 60.0,
+}  # fmt: skip
+_HOURS = re.compile(r"(\d{1,2}:\d{2})\s*-\s*(\d{1,2}:\d{2})")
+
+
+def hours(text: str) -> tuple[time, time] | None:
+    """What a text such as `02:00-06:00` means; `None` for an empty one.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not text:
+        return None
+    found = _HOURS.fullmatch(text.strip())
+    try:
+        begin, end = (time.fromisoformat(each.zfill(5)) for each in found.groups()) if found else (None, None)
+    except ValueError:
+        begin = end = None
+    if begin is None or end is None or begin == end:
+        raise ValueError("must be two times of day such as 02:00-06:00, in UTC")
+    return begin, end
+
+
+def _houred(text: str) -> str:
+    hours(text)
+    return text
+
+
+def _affordable(said: dict[LearnBudgetName, float]) -> dict[LearnBudgetName, float]:
+    whole = {**LEARN_BUDGET, **said}
+    if strange := [name for name, value in whole.items() if not value > 0]:
+        raise ValueError(f"{strange[0]} must be above 0; inf is no bound")
+    if "cost_per_turn" in said and whole["cost_per_turn"] > whole["cost_per_day"]:
+        raise ValueError(f"cost_per_turn ({whole['cost_per_turn']:g}) must be at most cost_per_day ({whole['cost_per_day']:g})")
+    return said
+
+
+@config
+class LearnSettings(Config):
+    """When `journeyman learn` takes a turn by itself, what turns may spend, and how far what they find goes."""
+
+    kinds: tuple[LearnKindName, ...] = ("playbook",)
+    """What learns: playbook, for each agent and domain by itself; weights, router, planner and reward, as `commands` says."""
+    every: Duration = "1h"
+    """Between two turns of one kind, agent and domain."""
+    min_new: Count = 50
+    """Traces that must have been recorded since the last one."""
+    at: Annotated[str, AfterValidator(_houred)] = ""
+    """The time of day in UTC in which turns begin, such as 02:00-06:00; empty for any."""
+    alerts: tuple[str, ...] = ("drift", "decay", "quality")
+    """Alerts, by their rule, that make a turn due at once, with whatever is new."""
+    budget: Annotated[dict[LearnBudgetName, float], AfterValidator(_affordable)] = field(
+        default_factory=lambda: dict(LEARN_BUDGET)
+    )
+    """What all turns together may spend in any 24 hours, and how often in any 30 days something is examined on held-out tasks.
+    What is not named is as by default; inf is no bound, as models of one's own need, whose price nobody knows."""
+    release: Literal["shadow", "canary"] = "shadow"
+    """How far what passes goes by itself: it is kept as a candidate, or is brought to live traffic by `plan`."""
+    plan: str = ""
+    """The file of a rollout's plan; empty for the usual one."""
+    commands: dict[LearnKindName, str] = field(default_factory=dict)
+    """What a turn of a kind runs instead of the usual, as it is typed after journeyman: `train weights --dataset desk`."""
 
 
 @config
@@ -596,6 +665,7 @@ class Settings(Config):
     plan: PlanSettings = field(default_factory=PlanSettings)
     collect: CollectionSettings = field(default_factory=CollectionSettings)
     curve: CurveSettings = field(default_factory=CurveSettings)
+    learn: LearnSettings = field(default_factory=LearnSettings)
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
 
 
@@ -634,14 +704,18 @@ _Path = tuple[str, ...]
 """Of a setting, from the section on."""
 
 
-def load(start: Path | None = None, environment: Mapping[str, str] | None = None) -> Project:
+def load(start: Path | None = None, environment: Mapping[str, str] | None = None, *, named: Path | None = None) -> Project:
     """The project that `start` (else the working folder) lies in: the nearest `journeyman.toml` upwards, else the defaults.
+
+    Args:
+        named: The file to be read, whatever it is called.
 
     Raises:
         InputError: The file cannot be read, or it or a variable says what no setting is. All that is wrong is named at once.
     """
     here = (start or Path.cwd()).resolve()
-    file = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    found = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    file = found if named is None else named.resolve()
     text, said = _read(file) if file else ("", {})
     variables = _variables(os.environ if environment is None else environment)
     origins = {_today(path): f"{file}:{_line(text, path)}" for path, _ in _leaves(said)}
@@ -760,8 +834,15 @@ def template() -> str:
             value = getattr(section, name)
             lines += [f"# {declared.help}"] if declared.help else []
             # TOML has no word for nothing.
-            lines.append(f"# {name} =" + ("" if value is None else f" {json.dumps(value, ensure_ascii=False)}"))
+            lines.append(f"# {name} =" + ("" if value is None else f" {toml_value(value)}"))
     return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it; a table within one line."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {toml_value(each)}' for key, each in value.items())} }}" if value else "{}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _sections(settings: Settings) -> Iterator[tuple[_Path, Config]]:

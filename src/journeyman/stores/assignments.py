@@ -46,6 +46,12 @@ class LeaseStore(OnDatabase):
             connection.execute(changed.values(holder=holder, generation=generation, until=until))
             return int(generation)
 
+    def held_by(self, name: str, at: datetime) -> str:
+        """Who has a lease; empty while nobody does."""
+        found = sa.select(LEASES.c.holder).where(LEASES.c.name == name, LEASES.c.until > utc(at))
+        with self._database.read() as connection:
+            return str(connection.scalar(found) or "")
+
     def give_back(self, name: str, holder: str, at: datetime) -> None:
         """End a lease early; that of somebody else stays as it is."""
         ours = (LEASES.c.name == name, LEASES.c.holder == holder, LEASES.c.until > utc(at))

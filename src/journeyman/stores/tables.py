@@ -500,3 +500,43 @@ SOURCE_STATES = sa.Table(
     sa.UniqueConstraint("source", "key"),
 )
 """How far what stands under a key of a source was read: written in the transaction that keeps what was read up to there."""
+
+
+# Turns of learning that nobody asked for.
+
+TURNS = sa.Table(
+    "turns",
+    METADATA,
+    _seq(),
+    _text("id", unique=True),
+    _text("kind"),
+    _any_text("agent"),
+    _any_text("domain"),
+    _at("began"),
+    _text("parent"),
+    _any_text("trigger"),
+    _text("data_digest"),
+    sa.Column("seen", NUMBER, nullable=False),
+    sa.Column("before", JSON, nullable=False),
+)
+
+TURN_EVENTS = sa.Table(
+    "turn_events",
+    METADATA,
+    _seq(),
+    _text("turn_id"),
+    sa.Column("number", sa.Integer, nullable=False),
+    _text("state"),
+    _at(),
+    sa.Column("cost", sa.Float),
+    sa.Column("cpu_seconds", sa.Float, nullable=False),
+    sa.Column("looks", sa.Integer, nullable=False),
+    _text("candidate"),
+    _any_text("reason"),
+    sa.Column("report", JSON, nullable=False),
+    sa.UniqueConstraint("turn_id", "number"),
+)
+"""What became of a turn: its last row holds. `cost` is NULL where nobody knows."""
+
+LEARN_ORDERS = sa.Table("learn_orders", METADATA, _seq(), _text("verb"), _any_text("who"), _any_text("reason"), _at())
+"""What people told whoever carries out turns: `stop`, `pause` and `resume`."""

@@ -207,6 +207,16 @@ CREATE TABLE feedback (
 	UNIQUE (id)
 )
 
+-- learn_orders
+CREATE TABLE learn_orders (
+	seq INTEGER NOT NULL, 
+	verb TEXT NOT NULL, 
+	who TEXT NOT NULL, 
+	reason TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq)
+)
+
 -- leases
 CREATE TABLE leases (
 	seq INTEGER NOT NULL, 
@@ -625,6 +635,40 @@ CREATE TABLE traces (
 	steps INTEGER NOT NULL, 
 	identified INTEGER NOT NULL, 
 	duplicate_of INTEGER, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- turn_events
+CREATE TABLE turn_events (
+	seq INTEGER NOT NULL, 
+	turn_id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	state TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	cost FLOAT, 
+	cpu_seconds FLOAT NOT NULL, 
+	looks INTEGER NOT NULL, 
+	candidate TEXT NOT NULL, 
+	reason TEXT NOT NULL, 
+	report JSON NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (turn_id, number)
+)
+
+-- turns
+CREATE TABLE turns (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	kind TEXT NOT NULL, 
+	agent TEXT NOT NULL, 
+	domain TEXT NOT NULL, 
+	began INTEGER NOT NULL, 
+	parent TEXT NOT NULL, 
+	"trigger" TEXT NOT NULL, 
+	data_digest TEXT NOT NULL, 
+	seen INTEGER NOT NULL, 
+	"before" JSON NOT NULL, 
 	PRIMARY KEY (seq), 
 	UNIQUE (id)
 )

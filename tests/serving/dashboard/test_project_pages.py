@@ -14,6 +14,7 @@ from journeyman.cli import main
 from journeyman.core.comparison import ComparisonState
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import Rollout, RolloutState
+from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
@@ -23,6 +24,7 @@ from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces.base import StatisticsGroup, TraceStore
 from journeyman.stores.urls import mark_demo
+from journeyman.stores.turns import LEASE, open_turns
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
@@ -365,3 +367,26 @@ def test_pages_over_what_a_demo_wrote_say_so_and_no_others_do(
     for path, status in (("/", 200), ("/traces", 200), ("/releases", 200), ("/nowhere", 404)):
         text = pages.read(path, status)
         assert (">DEMO</strong>" in text) == ("<title>DEMO · " in text) == bool(beside), path
+
+
+def test_turns_that_nobody_asked_for_stand_where_what_was_learned_does(
+    rollout: Rollout, pages: Visitor, tmp_path: Path
+) -> None:
+    assert "nobody asked for" not in pages.read("/learn")
+    at = datetime(2026, 3, 5, 12, tzinfo=UTC)
+    begun = TurnEvent(number=0, state=TurnState.RUNNING, at=at, spent=TurnSpent(cpu_seconds=30))
+    subject = LearnSubject("playbook", "desk", "oslo")
+    turn = LearnTurn(
+        id="t1", subject=subject, began=at, trigger="<b>60</b> new traces", data_digest="d", seen=60, events=(begun,)
+    )
+    with open_turns(tmp_path / "journeyman.db") as store:
+        store.lease(LEASE, "us", at, 60)
+        store.begin(turn, "us")
+        page = pages.read("/learn")
+        assert "playbook desk/oslo t1" in words_of(page)
+        assert "◐ running" in words_of(page)
+        assert "&lt;b&gt;60&lt;/b&gt; new traces" in page
+        spent = TurnSpent(cost=None, cpu_seconds=12.5)
+        store.keep(turn.then(TurnState.LEARNED, at, spent=spent, reason="right on the calls that can be checked"), "us")
+    text = words_of(pages.read("/learn"))
+    assert "✓ learned ? 12.5 s right on the calls that can be checked" in text

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from journeyman.core.errors import InputError, MissingExtra
@@ -297,10 +298,17 @@ class _Execution:
         command = (*plan.stage.command, "--resume", run_id) if run_id else plan.command
         if plan.stage.bounded and left.cost is not None:
             command = (*command, "--max-cost", f"{left.cost:g}")
-        process = StageProcess(command, self._folder.place(plan), settings=plan.stage.settings, profiled=self._options.profiled)
+        place = self._folder.place(plan)
+        program = [*(_profiler(place) if self._options.profiled else ()), *PROGRAM]
+        process = StageProcess(command, place, settings=plan.stage.settings, program=program)
         began = before.began if before and run_id else process.began
         keep(plan, state="running", began=began)
-        code, reason = process.wait(left, lambda seconds: self._watcher.running(plan, seconds))
+
+        def over(seconds: float) -> str:
+            self._watcher.running(plan, seconds)
+            return _over(left, seconds, process)
+
+        code, reason = process.wait(over)
         told: dict[str, Any] = {"began": began, "exit_code": code, **process.spent(before if run_id else None)}
         if reason:
             return "stopped", keep(plan, state="stopped", reason=reason, **told)
@@ -323,17 +331,36 @@ class _Execution:
         return Budget(**{name: None if bound is None else bound - asdict(used)[name] for name, bound in asdict(budget).items()})
 
 
-class StageProcess:
-    """A stage's command at work, in a session of its own, which ends with this process."""
+PROGRAM = (sys.executable, "-m", "journeyman")
+"""What a command is of."""
 
-    def __init__(self, command: Sequence[str], place: Path, *, settings: Mapping[str, str], profiled: bool) -> None:
+
+class StageProcess:
+    """A command at work, in a session of its own, which ends with this process."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        place: Path,
+        *,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        program: Sequence[str] = PROGRAM,
+        folder: Path | None = None,
+    ) -> None:
+        """
+        Args:
+            place: What it says goes into files of this name, `.log` and `.out`.
+            settings: Of the environment, beside what is there.
+            folder: Where it runs; here, unless it is said.
+        """
         place.mkdir(parents=True, exist_ok=True)
         self._log, self._out = place.with_suffix(".log"), place.with_suffix(".out")
         self._started = time.monotonic()
         self.began = wiring.now().isoformat()
         with self._log.open("ab") as log, self._out.open("wb") as out:
             self._process = subprocess.Popen(
-                [*(_profiler(place) if profiled else ()), sys.executable, "-m", "journeyman", *command, "--json"],
+                [*program, *command, "--json"],
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
@@ -343,20 +370,30 @@ class StageProcess:
             )
         self._usage: Any = None
 
-    def wait(self, left: Budget, running: Callable[[float], None]) -> tuple[int, str]:
-        """Its exit code, and why it was stopped, where it was."""
+    def wait(self, over: Callable[[float], str], *, spare: Callable[[], bool] = lambda: True) -> tuple[int, str]:
+        """Its exit code, and why it was stopped, where it was.
+
+        Args:
+            over: Asked again and again, with the seconds since it began: why it is to stop, or nothing.
+            spare: Asked while it ends: whether there is anything left for that. Without it, it is killed.
+        """
         reason = ""
         try:
             while (code := self._ended()) is None:
-                seconds = time.monotonic() - self._started
-                running(seconds)
-                if reason := _over(left, seconds, self._process.pid):
-                    return self._stop(), reason
+                if reason := over(time.monotonic() - self._started):
+                    return self._stop(spare), reason
                 time.sleep(_POLL)
-        except KeyboardInterrupt:
-            self._stop()
+        except BaseException:
+            self._stop(spare)
             raise
         return code, reason
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What it and all that it started have used so far; 0 where the system does not say."""
+        if self._usage is not None:
+            return float(self._usage.ru_utime + self._usage.ru_stime)
+        return session_cpu_seconds(self._process.pid) or 0.0
 
     def _ended(self) -> int | None:
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
@@ -366,13 +403,13 @@ class StageProcess:
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return self._process.returncode
 
-    def _stop(self) -> int:
+    def _stop(self, spare: Callable[[], bool]) -> int:
         """Interrupted as a person would; killed if that does not end it."""
-        for sent, patience in ((signal.SIGINT, _GRACE), (signal.SIGKILL, _GRACE)):
+        for sent, more in ((signal.SIGINT, spare), (signal.SIGKILL, lambda: True)):
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, sent)
-            until = time.monotonic() + patience
-            while time.monotonic() < until:
+            until = time.monotonic() + _GRACE
+            while time.monotonic() < until and more():
                 if (code := self._ended()) is not None:
                     return code
                 time.sleep(_POLL)
@@ -381,10 +418,9 @@ class StageProcess:
     def spent(self, before: StageRecord | None) -> dict[str, Any]:
         """What it took, with what it had taken before it was broken off."""
         usage = self._usage
-        cpu = usage.ru_utime + usage.ru_stime if usage else 0.0
         return {
             "seconds": round(time.monotonic() - self._started + (before.seconds if before else 0.0), 2),
-            "cpu_seconds": round(cpu + (before.cpu_seconds if before else 0.0), 2),
+            "cpu_seconds": round(self.cpu_seconds + (before.cpu_seconds if before else 0.0), 2),
             "peak_memory": usage.ru_maxrss * 1024 if usage and sys.platform == "linux" else None,
         }
 
@@ -400,12 +436,12 @@ class StageProcess:
         return lines[-1].removeprefix("journeyman: ") if lines else ""
 
 
-def _over(left: Budget, seconds: float, pid: int) -> str:
+def _over(left: Budget, seconds: float, process: StageProcess) -> str:
     """Which budget a stage at work has used up, in a sentence."""
     mend = "raise it below [pipeline.budget], and run it again: it goes on"
     if left.wall_seconds is not None and seconds > left.wall_seconds:
         return f"the budget of time was spent after {seconds:.0f} s of it; {mend}"
-    if left.cpu_seconds is not None and (cpu := session_cpu_seconds(pid)) is not None and cpu > left.cpu_seconds:
+    if left.cpu_seconds is not None and (cpu := process.cpu_seconds) > left.cpu_seconds:
         return f"the budget of CPU was spent after {cpu:.0f} s of it; {mend}"
     return ""
 

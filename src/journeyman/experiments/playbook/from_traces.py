@@ -310,6 +310,11 @@ class TracesTrainer:
             yield
 
 
+def playbook_path(slot: TrafficSlot) -> str:
+    """Where what is learned for a slot is written, unless somebody names another file."""
+    return f"playbooks/{_name(slot)}.json"
+
+
 def _name(slot: TrafficSlot) -> str:
     return f"{spoken(slot.agent or 'any')}-{spoken(slot.domain)}"
 
@@ -321,7 +326,7 @@ class _SlotTraining:
 
     def __init__(self, config: TracesConfig, gathered: Gathered, store: Store, watcher: LearningWatcher) -> None:
         self.config, self.gathered, self.store, self.watcher = config, gathered, store, watcher
-        self.path = Path(config.output_playbook_path or f"playbooks/{_name(gathered.slot)}.json")
+        self.path = Path(config.output_playbook_path or playbook_path(gathered.slot))
         # Before anything is paid for: what it holds can be gone on with, and what is learned can be written.
         begun = edit.editable(self.path) if self.path.exists() else None
         check_writable(self.path)

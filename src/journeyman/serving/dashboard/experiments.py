@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from journeyman.stores.alerts import AlertStore
     from journeyman.stores.documents import DocumentStore
     from journeyman.stores.rollouts import RolloutStore
+    from journeyman.stores.turns import TurnStore
 
 NOT_ADMITTED = "Only who has the token of serve.release_token_env may change what is released or shown."
 MOST_ROWS = 200
@@ -122,6 +123,12 @@ class ProjectStores:
         from journeyman.stores.rollouts import open_rollouts
 
         return open_rollouts(self._url)
+
+    @cached_property
+    def turns(self) -> "TurnStore":
+        from journeyman.stores.turns import open_turns
+
+        return open_turns(self._url)
 
     @cached_property
     def alerts(self) -> "AlertStore":
@@ -306,7 +313,9 @@ class ExperimentPages:
             if len(found) == MOST_ROWS:
                 break
         is_open = bool(self._stores.release_tokens)
-        return self._frame.page("learn.html", title="Learning", here="Learning", rows=found, is_open=is_open)
+        # Those that nobody asked for, the newest first.
+        turns = tuple(reversed(self._stores.turns.turns(limit=TASKS)))
+        return self._frame.page("learn.html", title="Learning", here="Learning", rows=found, is_open=is_open, turns=turns)
 
     def _learned(self, run: RunRecord, told: Mapping[str, Any], rollouts: "Sequence[Rollout]") -> LearnedRow:
         candidate, path = told.get("candidate"), self._stores.playbook_file(run)
