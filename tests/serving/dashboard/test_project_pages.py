@@ -23,8 +23,8 @@ from journeyman.stats import share_interval
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces.base import StatisticsGroup, TraceStore
-from journeyman.stores.urls import mark_demo
 from journeyman.stores.turns import LEASE, open_turns
+from journeyman.stores.urls import mark_demo
 from tests.serving.dashboard.test_pages import words_of
 from tests.serving.dashboard.test_reading import day
 from tests.support.pages import Visitor, visitor
