@@ -50,16 +50,21 @@ def size(connection: "psycopg.Connection[Any]", *tables: str) -> int:
 def measured(url: str, trace_count: int, span_count: int) -> dict[str, float]:
     rng = random.Random(0)
     half = span_count // 2
-    rows = [replace(row, at=row.at + (LATER if at >= half else timedelta())) for at, row in enumerate(spans(rng, span_count))]
+    rows = [row._replace(at=row.at + (LATER if at >= half else timedelta())) for at, row in enumerate(spans(rng, span_count))]
     # Spans of a trace lie in one month.
     first = {row.trace_id for row in rows[:half]}
-    rows = [replace(row, at=NOON + (timedelta() if row.trace_id in first else LATER)) for row in rows]
+    rows = [row._replace(at=NOON + (timedelta() if row.trace_id in first else LATER)) for row in rows]
     made = [
         replace(each, started_at=each.started_at.replace(month=3 + at % 2, day=5), ended_at=None)
         for at, each in enumerate(traces(rng, trace_count))
     ]
+
+    def add_all() -> None:
+        for batch in batches(rows, 500):
+            store.add_spans(batch)
+
     with open_traces(url) as store, psycopg.connect(url, autocommit=True) as connection:
-        adding_spans = timed(lambda: [store.add_spans(batch) for batch in batches(rows, 500)])
+        adding_spans = timed(add_all)
         span_bytes = size(connection, "spans", "span_traces")
         adding = timed(lambda: [store.add(batch) for batch in batches(made, 100)])
         # All that traces lie in: the texts, the full text, what is counted.

@@ -95,7 +95,8 @@ def stores(plan: Plan, months: int) -> dict[str, float | None]:
 
 
 def found(plan: Plan, peak: float, months: int) -> dict[str, Any]:
-    rng, rows = random.Random(0), []
+    rng = random.Random(0)
+    rows: list[dict[str, Any]] = []
     for part in parts(plan):
         # What is reckoned together comes all day long.
         evenly = replace(part, per_day=86_400.0, seconds=part.seconds / 86_400) if part.per_day == 1 else part

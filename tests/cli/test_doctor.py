@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.doctor import _REQUIREMENT, HealthCheck, examine, installing, package
+from journeyman.cli.console import installing
+from journeyman.cli.doctor import _REQUIREMENT, HealthCheck, examine, package
 from journeyman.stores import open_store
 from journeyman.stores.engine import HEAD
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from threading import Thread
 
 
@@ -177,7 +178,7 @@ def lay_out(folder: Path) -> None:
     for name, head in (("qa.csv", ("input", "target")), ("mails.csv", ("body", "team"))):
         with (folder / name).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([head, *rows])
-    lines = {
+    lines: dict[str, list[dict[str, Any]]] = {
         "qa.jsonl": [{"prompt": question, "completion": answer} for question, answer in rows],
         "a.jsonl": [{"task_id": str(n), "score": n % 2} for n in range(60)],
         "b.jsonl": [{"task_id": str(n), "score": 1} for n in range(60)],

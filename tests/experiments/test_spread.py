@@ -147,8 +147,9 @@ def test_sigterm_lets_a_worker_finish_its_item(tmp_path: Path, monkeypatch: pyte
 
     jobs.install(tmp_path / "package", monkeypatch)
     log = tmp_path / "log"
+    items: list[dict[str, Any]] = [{"number": 0}, {"number": 7, "sleep": 2, "log": str(log)}]
     with postgres.database() as url, jobs.worker(url, "--processes", "1") as worker, executors.load(f"postgres:{url}") as pool:
-        results = pool.map(jobs.square, [{"number": 0}, {"number": 7, "sleep": 2, "log": str(log)}])
+        results = pool.map(jobs.square, items)
         assert next(results) == 0
         time.sleep(0.7)
         worker.terminate()

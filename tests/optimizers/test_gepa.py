@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_on_questions_of_ones_own_it_learns_what_passes_the_gate(questions: Path
 
 
 def test_what_it_cannot_do_is_said_before_anything_is_asked(questions: Path) -> None:
-    known = {"dataset_name": "custom", "input_path": str(questions), "generator_model": "shouting_model:Shouts"}
+    known: dict[str, Any] = {"dataset_name": "custom", "input_path": str(questions), "generator_model": "shouting_model:Shouts"}
     with pytest.raises(InputError, match="no optimizer 'gepe'; there are gepa, playbook, and your own as module:Class"):
         create_offline_trainer(**known, optimizer="gepe").begin()
     with pytest.raises(InputError, match="'json:JSONDecoder' is none: it lacks optimize"):

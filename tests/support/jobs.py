@@ -67,4 +67,5 @@ def worker(url: str, *options: str, folder: Path | None = None) -> "Iterator[sub
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stderr.close()
+        if process.stderr is not None:
+            process.stderr.close()

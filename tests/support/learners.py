@@ -87,7 +87,7 @@ def recorded(folder: Path, *ids: str, domain: str = "oslo") -> None:
     """Traces that somebody else made."""
     with open_traces(f"sqlite:///{folder}/journeyman.db") as store:
         call = ModelCall(model="m", prompt="user: Hi", reply="Hello")
-        about = {
+        about: dict[str, Any] = {
             "candidate_id": "base",
             "started_at": datetime.now(UTC),
             "agent": "desk",

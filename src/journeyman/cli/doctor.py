@@ -43,13 +43,16 @@ _REQUIREMENT = re.compile(
 )
 
 
+HealthState = Literal["ok", "missing", "broken", "no"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
     """One thing that was looked at. The fields are those of `--json`."""
 
     group: str
     name: str
-    state: Literal["ok", "missing", "broken", "no"]
+    state: HealthState
     """`no` is an answer, not a fault: a key that is not set."""
     detail: str = ""
     mend: str = ""
@@ -123,7 +126,8 @@ def _by_group(checks: list[HealthCheck]) -> dict[str, list[HealthCheck]]:
 
 def _folded(members: list[HealthCheck], *, group: str, name: str, there: str) -> HealthCheck:
     """All as one: as bad as the worst of them, which are named."""
-    state = next((state for state in ("broken", "missing") if any(each.state == state for each in members)), "ok")
+    by_weight: tuple[Literal["broken", "missing"], ...] = ("broken", "missing")
+    state: HealthState = next((state for state in by_weight if any(each.state == state for each in members)), "ok")
     bad = [each for each in members if each.state in ("broken", "missing")]
     detail = ", ".join(f"{each.name} {each.detail}".strip() for each in bad) or there
     return replace(members[0], group=group, name=name, state=state, detail=detail, mend=bad[0].mend if bad else "")

@@ -20,6 +20,7 @@ from journeyman.io.files import check_writable
 if TYPE_CHECKING:
     from journeyman.experiments.task_generation.base import TaskSource
     from journeyman.experiments.task_generation.generate import EnvironmentOptions, Yield
+    from journeyman.experiments.task_generation.statements import Teller
     from journeyman.tasks.repository import RepositoryTask
 
 _environment_options = together(
@@ -179,11 +180,7 @@ def generate(  # noqa: PLR0913 - a parameter an option
     if out.exists() and not force:
         raise click.UsageError(f"{out} is there already; name another file with --out, or write over it with --force")
     check_writable(out)
-    teller = None
-    if model:
-        from journeyman.experiments.task_generation.statements import Teller
-
-        teller = Teller.opened(model, base_url=base_url, max_cost=max_cost)
+    teller = _teller(model, base_url, max_cost)
     subject = _prepared(source, given)
     with Screen("tasks", sum(wanted.values()), quiet=as_json, pause=5) as screen:
         made: dict[str, int] = {}
@@ -209,6 +206,14 @@ def generate(  # noqa: PLR0913 - a parameter an option
             write(f"in the words of {model}: {became or 'none'}; ${teller.budget.cost:.2f}")
     emit({"file": str(out), "environment": subject.environment.digest, "categories": stats}, as_json=as_json)
     return 1 if fewer else 0
+
+
+def _teller(model: str, base_url: str, max_cost: float | None) -> "Teller | None":
+    if not model:
+        return None
+    from journeyman.experiments.task_generation.statements import Teller
+
+    return Teller.opened(model, base_url=base_url, max_cost=max_cost)
 
 
 def _import(  # noqa: PLR0913 - what was typed

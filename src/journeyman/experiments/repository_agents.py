@@ -577,7 +577,8 @@ def attempt_item(item: dict[str, Any]) -> dict[str, Any]:
             worker's own project names: its key goes nowhere else.
     """
     asked = _AttemptItem.read(item)
-    config = AgentsConfig(**{n: tuple(v) if isinstance(v, list) else v for n, v in asked.config.items()})
+    said: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.config.items()}
+    config = AgentsConfig(**said)
     if from_outside():
         config = _ours(config, asked.agent)
     config = replace(config, environments=asked.folder, sandbox=asked.sandbox)

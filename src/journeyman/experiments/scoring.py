@@ -201,13 +201,13 @@ def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | Non
             yield _Job(group, some, tuple(traces[place] for place in some), kept, digests, known)
 
 
-_Work = list[tuple[Trace, tuple[RewardFunction, ...]]]
+_Pairs = list[tuple[Trace, tuple[RewardFunction, ...]]]
 
 
-def _computed(workers: Workers | Spread, work: Iterator[_Work]) -> Iterator[list[Results]]:
+def _computed(workers: Workers | Spread, work: Iterator[_Pairs]) -> Iterator[list[Results]]:
     if not workers.plain:
         return workers.map(_compute, work, failed=_given_up)
-    sent: deque[_Work] = deque()
+    sent: deque[_Pairs] = deque()
 
     def items() -> Iterator[dict[str, Any]]:
         for each in work:
@@ -224,7 +224,7 @@ def _computed(workers: Workers | Spread, work: Iterator[_Work]) -> Iterator[list
     return map(read, workers.map(score_item, items(), failed=given_up))
 
 
-def _given_up(work: _Work, why: str) -> list[Results]:
+def _given_up(work: _Pairs, why: str) -> list[Results]:
     return [{reward.name: unknown(why, **{UNREACHABLE: True}) for reward in rewards} for _, rewards in work]
 
 
@@ -235,7 +235,7 @@ class _ScoreItem(JobItem):
     """Traces, and what is asked of each."""
 
 
-def _item(work: _Work) -> dict[str, Any]:
+def _item(work: _Pairs) -> dict[str, Any]:
     """Some work as JSON, for workers that take nothing else."""
     wanted = {reward.name: reward for _, rewards in work for reward in rewards}
     rows = [[json.loads(line(trace)), [reward.name for reward in rewards]] for trace, rewards in work]
@@ -284,7 +284,7 @@ def _of_row(row: Sequence[Any]) -> RewardResult:
     return RewardResult(score=score, is_binary=is_binary, details=details)
 
 
-def _compute(work: _Work) -> list[Results]:
+def _compute(work: _Pairs) -> list[Results]:
     return [{reward.name: judged(reward, trace) for reward in rewards} for trace, rewards in work]
 
 

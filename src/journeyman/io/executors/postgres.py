@@ -131,7 +131,8 @@ class PostgresWorkers(Here):
 
         def result(pending: tuple[In, int]) -> Out:
             item, number = pending
-            return settled(partial(_told, self._awaited(batch, number, arrived)), item, failed)
+            found: Out = settled(partial(_told, self._awaited(batch, number, arrived)), item, failed)
+            return found
 
         try:
             with app.open():
@@ -283,7 +284,7 @@ def _checked(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any], float | Non
     if not isinstance(job, str) or not registry.known("jobs", job):
         raise InputError(f"a worker does no {job!r:.80}; there are {', '.join(registry.names('jobs'))}")
     try:
-        item = json.loads(item)
+        item = json.loads(item or "")
     except (TypeError, ValueError):
         item = None
     if not isinstance(item, dict):
