@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from threading import Thread
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
