@@ -1,4 +1,4 @@
-"""Learning that nobody asks for, from a shop's first refusals to orders that are taken, and back: `serve` and customers."""
+"""Learning that nobody asks for, from a shop's first refusals to orders that are taken, and back: `up` and customers."""
 
 import json
 import os
@@ -30,16 +30,17 @@ def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_what_a_shop_refuses_is_learned_and_served_without_a_person_and_can_be_undone(tmp_path: Path) -> None:
-    (tmp_path / "journeyman.toml").write_text(SETTINGS)
+    (tmp_path / "journeyman.toml").write_text(SETTINGS.replace("learn = true\n", ""))
     (tmp_path / "plan.json").write_text(json.dumps(PLAN.as_json()))
     tasks = customers.orders("oslo", 2400)
-    with clerk() as up, served(tmp_path, "--upstream", f"clerk={up}/v1", **TELLS) as (url, process):
+    with clerk() as up, served(tmp_path, "--upstream", f"clerk={up}/v1", command="up", **TELLS) as (url, process):
         traffic = Orders(url, TELLS[TOKEN], customers.orders(STEADY, 400), 6.0)
         taken = traffic.taken[SHOP]
 
         def more(count: int) -> None:
             traffic.come(tasks[len(taken) :][:count])
 
+        assert "brings what passes to live traffic" in (tmp_path / "stderr").read_text()
         more(128)
         assert sum(taken[:100]) < 30
 

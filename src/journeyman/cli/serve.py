@@ -42,16 +42,19 @@ _CLOSING = 15.0
 """Seconds for what is still to be stored, when the server stops; the rest is spilled, and stored at the next start."""
 
 
-@click.command()
-@options(ServeSettings, only=("host", "port"))
-@store_option
-@click.option(
+_upstream_option = click.option(
     "--upstream",
     "upstreams",
     multiple=True,
     metavar="[NAME=]URL",
     help="A model server to pass calls on to; the next is asked when one fails. May be given again.",
 )
+
+
+@click.command()
+@options(ServeSettings, only=("host", "port"))
+@store_option
+@_upstream_option
 @options(ServeSettings, only=("token_env", "playbook"))
 @options(
     RecordSettings,
@@ -88,6 +91,39 @@ def command(as_json: bool, store: str | None, upstreams: tuple[str, ...], **give
         # As other paths in it, it starts at the folder of the file.
         serving = replace(serving, playbook=str(project.root / serving.playbook))
     _serve(project, serving, record, store_url(store), upstreams, as_json=as_json)
+    say("journeyman: stopped")
+
+
+@click.command("up")
+@options(ServeSettings, only=("host", "port", "token_env"))
+@store_option
+@_upstream_option
+@json_option
+def up(as_json: bool, store: str | None, upstreams: tuple[str, ...], **given: Any) -> None:
+    """Serve, watch, learn and release, until told to stop: all that journeyman.toml says, in one command.
+
+    It is the gateway with its pages (`journeyman serve`), the monitor that decides what becomes of rollouts and tells of what
+    goes wrong, and the learner (`journeyman learn`). `journeyman init` writes the file with every setting in it. Nothing of
+    what is learned is served unless [learn] says release = "canary".
+
+    \b
+    Examples:
+      journeyman up
+      journeyman up --upstream http://127.0.0.1:11434/v1
+      journeyman up --host 0.0.0.0 --token-env GATEWAY_TOKEN
+    """
+    typed, project, url = provided(given), settings.load(), store_url(store)
+    if url == MEMORY:
+        raise InputError("what is learned is kept in a store: name one with --store that lasts longer than this process")
+    with options_named():
+        serving = settings.configured(ServeSettings, {**ServeSettings.known(typed), "learn": True, "monitor": True}, project)
+    learning = project.settings.learn
+    fate = "brings what passes to live traffic" if learning.release == "canary" else "keeps what passes, and serves it to nobody"
+    say(
+        f"journeyman: {project.file or 'no journeyman.toml here, so every setting has its default'}",
+        f"  learns {', '.join(learning.kinds)} every {learning.every} from {counted(learning.min_new, 'new trace')} on; {fate}",
+    )
+    _serve(project, serving, project.settings.record, url, upstreams, as_json=as_json)
     say("journeyman: stopped")
 
 

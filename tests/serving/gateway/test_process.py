@@ -35,13 +35,13 @@ COMPLETION = {
 
 
 @contextmanager
-def served(folder: Path, *arguments: str, **env: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    command = [sys.executable, "-m", "journeyman", "serve", "--port", "0", "--json", *arguments]
+def served(folder: Path, *arguments: str, command: str = "serve", **env: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    words = [sys.executable, "-m", "journeyman", command, "--port", "0", "--json", *arguments]
     log = (folder / "stderr").open("w")
     with (
         log,
         subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **env}
+            words, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **env}
         ) as process,
     ):
         assert process.stdout is not None
