@@ -126,5 +126,5 @@ $(VENV)/.weights: pyproject.toml $(VENV)/.torch $(VENV)/.llama
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.llama
 	$(PIP) --find-links $(LLAMA_WHEELS) gguf \
-	  --editable ".[dev,alerts,code,embedded,gepa,grafana,plot,postgres,planner,route,serve,service,watch,weights,workers$$(ls $(LLAMA_WHEELS)/*.whl >/dev/null 2>&1 && echo ,gguf)]"
+	  --editable ".[dev,alerts,code,embedded,gepa,grafana,mcp,plot,postgres,planner,route,serve,service,watch,weights,workers$$(ls $(LLAMA_WHEELS)/*.whl >/dev/null 2>&1 && echo ,gguf)]"
 	@touch $@

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from journeyman.agents.attempt import attempt
-from journeyman.agents.mcp import McpError, McpServer, McpSession
+from journeyman.agents.mcp import McpServerError, McpServer, McpSession
 from journeyman.agents.repository import OFFERS, TOOLS, RepositoryAgent
 from journeyman.agents.workshop import SUBMIT, RepositoryWorkshop, WorkLimits
 from journeyman.core.errors import InputError
@@ -219,10 +219,10 @@ async def test_a_server_sees_of_the_environment_what_was_named(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("way", "said"), [("dies", "no licence for zones found"), ("silent", "no answer to initialize within 1 s")]
+    ("way", "said"), [("dies", "no licence for zones found"), ("silent", "no answer to its beginning within 1 s")]
 )
 async def test_a_server_that_does_not_answer_is_named_with_its_last_word(way: str, said: str) -> None:
-    with pytest.raises(McpError, match=said):
+    with pytest.raises(McpServerError, match=said):
         async with McpSession(served(way, seconds=1.0)):
             pass
 
@@ -232,11 +232,28 @@ async def test_what_a_server_refuses_is_told_to_the_model() -> None:
         assert await session.call("secrets", {}) == ("unknown tool", False)
 
 
+async def test_a_server_by_the_protocols_own_library_is_understood(tmp_path: Path) -> None:
+    program = tmp_path / "zones.py"
+    program.write_text(
+        "from mcp.server.mcpserver import MCPServer\n\nserver = MCPServer('zones')\n\n\n@server.tool()\n"
+        "def zone(country: str) -> str:\n    'The zone of a country.'\n"
+        "    if country == 'xx':\n        raise ValueError('no such country')\n    return f'{country} is in zone 2'\n\n\nserver.run()\n"
+    )
+    async with McpSession(McpServer(command=f"{sys.executable} {program}")) as session:
+        (offer,) = session.offers
+        assert (offer.name, offer.description) == ("zone", "The zone of a country.")
+        assert offer.parameters["required"] == ["country"]
+        assert await session.call("zone", {"country": "DE"}) == ("DE is in zone 2", True)
+        said, ok = await session.call("zone", {"country": "xx"})
+    assert not ok
+    assert "zone" in said
+
+
 async def test_no_server_is_left_behind(tmp_path: Path) -> None:
     child = tmp_path / "child.py"
     child.write_text(
         f"import subprocess, sys, runpy\nsub = subprocess.Popen(['sleep', '600'])\nopen({str(tmp_path / 'pid')!r}, 'w')"
-        f".write(str(sub.pid))\nsys.argv = ['x']\nrunpy.run_path({mcp_server.__file__!r}, run_name='__main__')\n"
+        f".write(str(sub.pid))\nsys.argv = ['x']\nrunpy.run_path({mcp_server.__file__!r}, run_name='__main__')\nsub.wait()\n"
     )
     async with McpSession(McpServer(command=f"{sys.executable} {child}")) as session:
         assert len(session.offers) == 3

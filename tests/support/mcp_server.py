@@ -12,14 +12,19 @@ from typing import Any
 PAGES: list[list[dict[str, Any]]] = [
     [{"name": "zones/of", "description": "The zone of a country.", "inputSchema": {
         "type": "object", "properties": {"country": {"type": "string"}}, "required": ["country"]}}],
-    [{"name": "read", "description": "A page of the handbook."}, {"name": "secrets", "description": "What it can see."}],
+    [{"name": "read", "description": "A page of the handbook.", "inputSchema": {"type": "object"}},
+     {"name": "secrets", "description": "What it can see.", "inputSchema": {"type": "object"}}],
 ]  # fmt: skip
 
 
 def answer(method: str, told: dict[str, Any]) -> dict[str, Any]:
     """The result of a request."""
     if method == "initialize":
-        return {"protocolVersion": told["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "zones"}}
+        return {
+            "protocolVersion": told["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "zones", "version": "1"},
+        }
     if method == "tools/list":
         page = int(told.get("cursor", "0"))
         return {"tools": PAGES[page], **({"nextCursor": str(page + 1)} if page + 1 < len(PAGES) else {})}
@@ -29,7 +34,12 @@ def answer(method: str, told: dict[str, Any]) -> dict[str, Any]:
             return {"content": [{"type": "text", "text": "which country?"}], "isError": True}
         return {"content": [{"type": "text", "text": f"{arguments['country'].upper()} is in zone 2"}]}
     if name == "secrets":
-        return {"content": [{"type": "text", "text": " ".join(sorted(os.environ))}, {"type": "image", "mimeType": "image/png"}]}
+        return {
+            "content": [
+                {"type": "text", "text": " ".join(sorted(os.environ))},
+                {"type": "image", "mimeType": "image/png", "data": ""},
+            ]
+        }
     return {"content": [], "structuredContent": {"page": "Zones are looked up in capital letters."}}
 
 
@@ -48,10 +58,12 @@ def main() -> None:
             print("a print that went astray", flush=True)
             print(json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}), flush=True)
             assert json.loads(sys.stdin.readline())["result"] == {}
-        if way == "refuses" and told["method"] == "tools/call":
-            said: dict[str, Any] = {"error": {"code": -32602, "message": "unknown tool"}}
+        if told["method"] not in ("initialize", "tools/list", "tools/call"):
+            said: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
+        elif way == "refuses" and told["method"] == "tools/call":
+            said = {"error": {"code": -32602, "message": "unknown tool"}}
         else:
-            said = {"result": answer(told["method"], told["params"])}
+            said = {"result": answer(told["method"], told.get("params") or {})}
         print(json.dumps({"jsonrpc": "2.0", "id": told["id"], **said}), flush=True)
 
 

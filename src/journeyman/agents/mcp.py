@@ -1,39 +1,37 @@
-"""Tools of a Model Context Protocol server that is a program of the user's: JSON-RPC, a line each, on its standard streams.
+"""Tools of a Model Context Protocol server that is a program of the user's, by the protocol's own library.
 
 It is started for one attempt and ended with it, so that no attempt finds what another one left. It runs on this machine, with
-the rights of whoever named it and outside the sandbox, and has no more of the environment than its like everywhere
-(`INHERITED`) and what was named. What it says is data.
-
-Source: the specification of 2025-06-18, modelcontextprotocol.io/specification/2025-06-18/basic/transports, and …/server/tools.
+the rights of whoever named it and outside the sandbox, and has no more of the environment than the library gives to all and
+what was named. What it says is data.
 """
 
-import asyncio
 import json
+import logging
 import os
 import re
 import shlex
-import signal
+import tempfile
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from journeyman.core.errors import InputError, JourneymanError
+from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.models.base import ToolOffer
 
-PROTOCOL = "2025-06-18"
-INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
-"""Variables of the environment that a server gets: those that the protocol's own libraries give."""
-_LINE = 16 * 1024 * 1024
-"""Bytes of one message, at most."""
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import ContentBlock
+
 _PAGES = 100
-_PATIENCE = 2.0
-"""Seconds in which a server may end by itself."""
+_TIMEOUT = -32001
+_GONE = (_TIMEOUT, -32000)
+"""What the library says of an answer that did not come, and of a server that is not there any more."""
 
 
-class McpError(JourneymanError):
+class McpServerError(JourneymanError):
     """A server could not be started, ended, or does not speak the protocol."""
 
 
@@ -62,13 +60,9 @@ class McpServer:
             raise InputError("--mcp needs the command of a server, as in --mcp 'python my_tools.py'")
         return words
 
-    def environment(self) -> dict[str, str]:
-        """What it gets of this process's environment."""
-        return {name: os.environ[name] for name in (*INHERITED, *self.variables) if name in os.environ}
-
 
 class McpSession:
-    """A server that runs. Opened with `async with`; one call at a time."""
+    """A server that runs. Opened with `async with`, in one task; one call at a time."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -76,142 +70,98 @@ class McpSession:
         """What it has, under names that models take."""
         self._names: dict[str, str] = {}
         """The server's own name of each."""
-        self._number = 0
-        self._process: asyncio.subprocess.Process | None = None
-        self._complaint: asyncio.Task[str] | None = None
+        self._client: "Client"
 
     async def __aenter__(self) -> "McpSession":
         """
         Raises:
             InputError: There is no such command.
-            McpError: It speaks no MCP.
+            McpServerError: It speaks no MCP.
+            MissingExtra: The library is not installed.
         """
         words = self.server.words
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self.server.environment(),
-                limit=_LINE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InputError(f"--mcp: {words[0]} cannot be started: {error.strerror or error}") from None
-        assert self._process.stderr is not None
-        self._complaint = asyncio.create_task(_last_line(self._process.stderr))
+            from mcp import Client, MCPError, StdioServerParameters, stdio_client
+            from mcp_types import Implementation
+        except ModuleNotFoundError as error:
+            raise MissingExtra("tools of MCP servers need the extra: pip install 'journeyman[mcp]'") from error
+        # What a server prints astray is passed over; the library would show a traceback for each line.
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)
+        told = StdioServerParameters(
+            command=words[0],
+            args=words[1:],
+            env={name: os.environ[name] for name in self.server.variables if name in os.environ},
+        )
+        self._said = tempfile.TemporaryFile("w+", errors="replace")
+        client = Client(
+            stdio_client(told, errlog=self._said),
+            read_timeout_seconds=self.server.seconds,
+            client_info=Implementation(name="journeyman", version=version("journeyman")),
+            cache=None,
+        )
         try:
-            client = {"name": "journeyman", "version": version("journeyman")}
-            await self._ask("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
-            await self._send({"method": "notifications/initialized"})
-            self.offers = tuple(await self._listed())
-        except BaseException:
-            await self._end()
-            raise
+            async with AsyncExitStack() as stack:
+                self._client = await stack.enter_async_context(client)
+                self.offers = tuple(await self._listed())
+                self._stack = stack.pop_all()
+        except OSError as error:
+            self._said.close()
+            raise InputError(f"--mcp: {words[0]} cannot be started: {error.strerror or error}") from None
+        except (MCPError, ValueError, ExceptionGroup) as error:
+            # Whatever ends a group of tasks comes as a group of errors.
+            broken = self._broken("its beginning", error)
+            self._said.close()
+            raise broken from None
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._end()
+        await self._stack.aclose()
+        self._said.close()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """What a tool says, and whether it went well.
+        """What a tool says, and whether it went well; a server's refusal is what it says.
 
         Raises:
-            McpError: The server is gone, or did not answer in time.
+            McpServerError: The server is gone, or did not answer in time.
         """
-        told = await self._ask("tools/call", {"name": self._names[name], "arguments": dict(arguments)}, refused=True)
-        parts = told.get("content") if isinstance(told.get("content"), list) else []
-        text = "\n".join(_text(part) for part in parts or () if isinstance(part, dict))
-        if not text and told.get("structuredContent") is not None:
-            text = json.dumps(told["structuredContent"], ensure_ascii=False)
-        return text, told.get("isError") is not True
+        from mcp import MCPError
+
+        try:
+            told = await self._client.call_tool(self._names[name], dict(arguments))
+        except MCPError as error:
+            if error.code in _GONE:
+                raise self._broken(name, error) from None
+            return error.message, False
+        except ValueError as error:
+            raise self._broken(name, error) from None
+        text = "\n".join(_text(part) for part in told.content)
+        if not text and told.structured_content is not None:
+            text = json.dumps(told.structured_content, ensure_ascii=False)
+        return text, not told.is_error
 
     async def _listed(self) -> Sequence[ToolOffer]:
         found: list[ToolOffer] = []
-        cursor: Mapping[str, Any] = {}
+        cursor: str | None = None
         for _ in range(_PAGES):
-            told = await self._ask("tools/list", cursor)
-            for tool in told.get("tools") or ():
-                name = unused(re.sub(r"[^A-Za-z0-9_-]", "_", str(tool.get("name", "")))[:64] or "tool", self._names)
-                self._names[name] = str(tool.get("name", ""))
-                schema = tool.get("inputSchema") or {"type": "object", "properties": {}}
-                found.append(ToolOffer(name=name, description=str(tool.get("description") or ""), parameters=schema))
-            if not told.get("nextCursor"):
+            told = await self._client.list_tools(cursor=cursor)
+            for tool in told.tools:
+                name = unused(re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)[:64] or "tool", self._names)
+                self._names[name] = tool.name
+                found.append(ToolOffer(name=name, description=tool.description or "", parameters=tool.input_schema))
+            if (cursor := told.next_cursor) is None:
                 return found
-            cursor = {"cursor": told["nextCursor"]}
-        raise McpError(f"{self.server.command}: its list of tools has no end")
+        raise McpServerError(f"{self.server.command}: its list of tools has no end")
 
-    async def _ask(self, method: str, parameters: Mapping[str, Any], *, refused: bool = False) -> Mapping[str, Any]:
-        """The result of a request. `refused`: an error that the server answers with is a result, too."""
-        self._number += 1
-        try:
-            async with asyncio.timeout(self.server.seconds):
-                await self._send({"id": self._number, "method": method, "params": dict(parameters)})
-                told = await self._answer(self._number)
-        except TimeoutError:
-            raise McpError(f"{self.server.command}: no answer to {method} within {self.server.seconds:g} s") from None
-        if isinstance(error := told.get("error"), dict):
-            said = f"{error.get('message', error)}"
-            if refused:
-                return {"content": [{"type": "text", "text": said}], "isError": True}
-            raise McpError(f"{self.server.command} refused {method}: {said[:300]}")
-        result = told.get("result")
-        return result if isinstance(result, dict) else {}
-
-    async def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with suppress(ConnectionError):
-            self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            await self._process.stdin.drain()
-
-    async def _answer(self, number: int) -> Mapping[str, Any]:
-        """The next message that answers. What is no message is a server's print that went astray, and is passed over."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        while True:
-            try:
-                line = await self._process.stdout.readline()
-            except ValueError:
-                raise McpError(f"{self.server.command}: an answer of more than {_LINE // 1024 // 1024} MB") from None
-            if not line:
-                why = await asyncio.wait_for(self._complaint, _PATIENCE) if self._complaint else ""
-                raise McpError(f"{self.server.command} ended and left no answer{f': {why}' if why else ''}")
-            try:
-                told = json.loads(line)
-            except ValueError:
-                continue
-            if not isinstance(told, dict):
-                continue
-            if "method" in told and "id" in told:
-                # It asks something of us. A ping is all that it may: nothing else was offered to it.
-                pong = {"result": {}} if told["method"] == "ping" else {"error": {"code": -32601, "message": "not offered"}}
-                await self._send({"id": told["id"], **pong})
-            elif told.get("id") == number:
-                return told
-
-    async def _end(self) -> None:
-        """As the protocol says: close its input, wait, ask, force. Its children end with it."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        for sign in (None, signal.SIGTERM, signal.SIGKILL):
-            if sign is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, sign)
-            try:
-                await asyncio.wait_for(process.wait(), _PATIENCE)
-                break
-            except TimeoutError:
-                continue
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if self._complaint is not None:
-            self._complaint.cancel()
-            await asyncio.gather(self._complaint, return_exceptions=True)
+    def _broken(self, at: str, error: Exception) -> McpServerError:
+        """What went wrong, with the last that the server said of itself."""
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        if getattr(error, "code", None) == _TIMEOUT:
+            return McpServerError(f"{self.server.command}: no answer to {at} within {self.server.seconds:g} s")
+        self._said.seek(0)
+        lines = [line.strip() for line in self._said.read()[-4096:].splitlines() if line.strip()]
+        why = f": {lines[-1][:300]}" if lines else ""
+        return McpServerError(f"{self.server.command} broke off at {at} ({' '.join(str(error).split())[:300]}){why}")
 
 
 def unused(name: str, taken: Container[str]) -> str:
@@ -220,20 +170,10 @@ def unused(name: str, taken: Container[str]) -> str:
     return next(each for each in chain([name], numbered) if each not in taken)
 
 
-def _text(part: Mapping[str, Any]) -> str:
+def _text(part: "ContentBlock") -> str:
     """A part of what a tool said; of what is no text, what it is."""
-    if part.get("type") == "text":
-        return str(part.get("text", ""))
-    resource = part.get("resource")
-    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
-        return str(resource["text"])
-    return f"[{part.get('type', 'unknown')} {part.get('mimeType') or part.get('uri') or ''}]".replace(" ]", "]")
-
-
-async def _last_line(stream: asyncio.StreamReader) -> str:
-    """What was said last, to the end of a stream; it is read so that nobody waits who writes to it."""
-    last = b""
-    while data := await stream.read(65536):
-        last = (last + data)[-4096:]
-    lines = [line for line in last.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else ""
+    if part.type == "text":
+        return part.text
+    if part.type == "resource" and (text := getattr(part.resource, "text", None)) is not None:
+        return str(text)
+    return f"[{part.type} {getattr(part, 'mime_type', None) or getattr(part, 'uri', None) or ''}]".replace(" ]", "]")

@@ -16,7 +16,7 @@ from typing import Any, cast
 from journeyman.agents import answer
 from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, cited, nothing, strategies
 from journeyman.agents.coder import safe
-from journeyman.agents.mcp import McpError, McpServer, McpSession, unused
+from journeyman.agents.mcp import McpServerError, McpServer, McpSession, unused
 from journeyman.agents.workshop import (
     Refused,
     RepositoryWorkshop,
@@ -264,7 +264,7 @@ class RepositoryAgent:
             if wish.fault:
                 raise Refused(wish.fault)
             result, ok = await self._use(wish.tool, wish.arguments, work)
-        except (Refused, McpError) as refusal:
+        except (Refused, McpServerError) as refusal:
             result, ok = str(refusal), False
         arguments = json.dumps(wish.arguments, ensure_ascii=False)
         return ToolCall(tool=wish.tool, arguments=arguments, result=shortened(result), ok=ok)

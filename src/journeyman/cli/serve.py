@@ -118,7 +118,9 @@ def up(as_json: bool, store: str | None, upstreams: tuple[str, ...], **given: An
     with options_named():
         serving = settings.configured(ServeSettings, {**ServeSettings.known(typed), "learn": True, "monitor": True}, project)
     learning = project.settings.learn
-    fate = "brings what passes to live traffic" if learning.release == "canary" else "keeps what passes, and serves it to nobody"
+    fate = (
+        "brings what passes to live traffic" if learning.release == "canary" else "keeps what passes, and serves it to nobody"
+    )
     say(
         f"journeyman: {project.file or 'no journeyman.toml here, so every setting has its default'}",
         f"  learns {', '.join(learning.kinds)} every {learning.every} from {counted(learning.min_new, 'new trace')} on; {fate}",
