@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from journeyman.agents.attempt import attempt
-from journeyman.agents.mcp import McpServerError, McpServer, McpSession
+from journeyman.agents.mcp import McpServer, McpServerError, McpSession
 from journeyman.agents.repository import OFFERS, TOOLS, RepositoryAgent
 from journeyman.agents.workshop import SUBMIT, RepositoryWorkshop, WorkLimits
 from journeyman.core.errors import InputError

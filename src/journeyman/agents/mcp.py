@@ -70,7 +70,7 @@ class McpSession:
         """What it has, under names that models take."""
         self._names: dict[str, str] = {}
         """The server's own name of each."""
-        self._client: "Client"
+        self._client: Client
 
     async def __aenter__(self) -> "McpSession":
         """
@@ -92,7 +92,7 @@ class McpSession:
             args=words[1:],
             env={name: os.environ[name] for name in self.server.variables if name in os.environ},
         )
-        self._said = tempfile.TemporaryFile("w+", errors="replace")
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed where the session ends
         client = Client(
             stdio_client(told, errlog=self._said),
             read_timeout_seconds=self.server.seconds,

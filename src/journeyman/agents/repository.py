@@ -16,7 +16,7 @@ from typing import Any, cast
 from journeyman.agents import answer
 from journeyman.agents.answer import BETWEEN, CITE, Choose, call_of, cited, nothing, strategies
 from journeyman.agents.coder import safe
-from journeyman.agents.mcp import McpServerError, McpServer, McpSession, unused
+from journeyman.agents.mcp import McpServer, McpServerError, McpSession, unused
 from journeyman.agents.workshop import (
     Refused,
     RepositoryWorkshop,
