@@ -237,7 +237,8 @@ async def test_a_server_by_the_protocols_own_library_is_understood(tmp_path: Pat
     program.write_text(
         "from mcp.server.mcpserver import MCPServer\n\nserver = MCPServer('zones')\n\n\n@server.tool()\n"
         "def zone(country: str) -> str:\n    'The zone of a country.'\n"
-        "    if country == 'xx':\n        raise ValueError('no such country')\n    return f'{country} is in zone 2'\n\n\nserver.run()\n"
+        "    if country == 'xx':\n        raise ValueError('no such country')\n    return f'{country} is in zone 2'\n\n\n"
+        "server.run()\n"
     )
     async with McpSession(McpServer(command=f"{sys.executable} {program}")) as session:
         (offer,) = session.offers
