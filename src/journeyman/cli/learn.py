@@ -1,7 +1,6 @@
 """`journeyman learn`: turns of learning that nobody asks for, their journal, and the way back."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from journeyman.cli.shared import acting, answering, emit, json_option, read_sto
 from journeyman.core.errors import InputError, ReleaseError, StoreUnreachable
 from journeyman.core.format import money
 from journeyman.core.turn import Allowance, LearnTurn, TurnPlan, TurnState
+from journeyman.io.processes import when_parent_ends, when_told
 
 if TYPE_CHECKING:
     from journeyman.experiments.learning import LearnDaemon, LearnerConfig, Looked
@@ -92,7 +92,11 @@ def start(as_json: bool, store: str | None, file: Path | None, *, once: bool, dr
     if not (how["foreground"] or how["with_parent"]):
         return _apart(config, store, file, how["every"], as_json=as_json)
     over = threading.Event()
-    _until_told(over, with_parent=how["with_parent"])
+    when_told(over.set)
+    if how["with_parent"]:
+        # Beside a gateway answers go first.
+        os.nice(10)
+        when_parent_ends(over.set)
     LearnDaemon(config, said=_learner_said).run(over)
     return 0
 
@@ -147,7 +151,7 @@ def _once(learner: "LearnDaemon", *, as_json: bool) -> int:
     from journeyman.stores.turns import LEASE
 
     over = threading.Event()
-    _until_told(over, with_parent=False)
+    when_told(over.set)
     with opened(learner.config.url) as stores:
         found = learner.look(stores, over)
         stores.turns.give_back(LEASE, learner.config.holder, datetime.now(UTC))
@@ -192,20 +196,6 @@ def _apart(config: "LearnerConfig", store: str | None, file: Path | None, every:
         time.sleep(0.1)
     last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"])[-1]
     raise InputError(f"it did not begin: {last.removeprefix('journeyman: ')} (see {log})")
-
-
-def _until_told(over: threading.Event, *, with_parent: bool) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
-
-    def wait_for_parent() -> None:
-        sys.stdin.buffer.read()
-        over.set()
-
-    if with_parent:
-        # Beside a gateway answers go first.
-        os.nice(10)
-        threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 def _order(verb: "Verb", store: str | None, reason: str) -> dict[str, Any]:

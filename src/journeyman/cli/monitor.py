@@ -1,8 +1,6 @@
 """`journeyman monitor`: decides what becomes of rollouts, and tells of what goes wrong."""
 
 import os
-import signal
-import sys
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +9,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option
+from journeyman.io.processes import when_parent_ends, when_told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +62,9 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
     if once:
         return _once(config, processes, as_json=as_json)
     over = threading.Event()
-    _until_told(over, with_parent=with_parent)
+    when_told(over.set)
+    if with_parent:
+        when_parent_ends(over.set)
     watch(
         config,
         over,
@@ -100,19 +101,6 @@ def _looked(monitor: "AlertMonitor") -> "AlertRound":
         return monitor.once()
     finally:
         monitor.close()
-
-
-def _until_told(over: threading.Event, *, with_parent: bool) -> None:
-    """Have it set when it is to end."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
-
-    def wait_for_parent() -> None:
-        sys.stdin.buffer.read()
-        over.set()
-
-    if with_parent:
-        threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 def _show(found: "list[Decided] | None", watched: "AlertRound | None" = None, *, as_json: bool) -> None:

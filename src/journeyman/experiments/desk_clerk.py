@@ -12,7 +12,6 @@ import json
 import re
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -21,6 +20,7 @@ from journeyman import models
 from journeyman.agents.answer import terse_rules
 from journeyman.io.asgi_server import Server
 from journeyman.io.http_server import read_body
+from journeyman.io.processes import when_parent_ends
 from journeyman.models.base import Model, ModelRequest, PromptMessage, Reply
 from journeyman.tasks.desk.customers import is_taken
 
@@ -119,11 +119,7 @@ def main() -> None:
     print(listening.getsockname()[1], flush=True)  # noqa: T201 - a program of its own
     server = Server(DeskClerk(models.load(sys.argv[1])), lambda: None, cut_seconds=1)
 
-    def wait_for_parent() -> None:
-        sys.stdin.buffer.read()
-        server.should_exit = True
-
-    threading.Thread(target=wait_for_parent, daemon=True).start()
+    when_parent_ends(lambda: setattr(server, "should_exit", True))
     server.run(sockets=[listening])
 
 

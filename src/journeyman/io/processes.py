@@ -4,7 +4,9 @@ import ctypes
 import os
 import signal
 import socket
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -92,3 +94,19 @@ def spare_memory() -> None:
         set_option = ctypes.CDLL(None).mallopt
         for option, value in ((_M_ARENA_MAX, 1), (_M_TRIM_THRESHOLD, _GIVEN_BACK), (_M_MMAP_THRESHOLD, _GIVEN_BACK)):
             set_option(option, value)
+
+
+def when_told(end: Callable[[], object]) -> None:
+    """Have `end` called when this process is told to end: SIGTERM, SIGINT. Only in the main thread."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: end())
+
+
+def when_parent_ends(end: Callable[[], object]) -> None:
+    """Have `end` called when standard input ends, as it does with the parent that holds its other side, however that ends."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
