@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def test_every_example_can_be_parsed() -> None:
     for name, command in every_command():
         for line in (command.help or "").splitlines():
             words = line.split("  #")[0].split()
+            if words[:1] == ["journeyman"]:
+                words = shlex.split(line.split("  #")[0])
             if words[:1] == ["journeyman"] and "…" not in line:
                 assert parsed(words[1:]), f"{name}: {line.strip()}"
 

@@ -134,7 +134,7 @@ def test_of_a_large_file_it_is_told_how_far_it_is(store: Path, capsys: pytest.Ca
     Path("many.jsonl").write_text("".join(f'{{"session": "s{number}", "value": 1}}\n' for number in range(3000)))
     assert main(["feedback", "--file", "many.jsonl"]) == 0
     assert "1500/3000 words" in (told := capsys.readouterr().err)
-    assert "3000 words kept; what 0 of them are about is in the store" in told
+    assert "3,000 words kept; what 0 of them are about is in the store" in told
 
 
 def test_the_audit_shows_who_moved_which_share_and_why_and_finds_what_was_changed(

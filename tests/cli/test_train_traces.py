@@ -45,7 +45,7 @@ def test_a_dry_run_says_who_is_left_out_and_what_is_asked_of_whom(capsys: pytest
     assert "are left out, so that no request, customer or session is on both sides" in said
     assert "a template puts the evidence into words: no --reflector-model is named, and no OPENAI_API_KEY is set" in said
     assert "and some for each new rule, to see what is lost without it" in said
-    assert "never more than 1500 calls in all (--max-calls)" in said
+    assert "never more than 1,500 calls in all (--max-calls)" in said
     assert not Path("playbooks").exists()
 
 

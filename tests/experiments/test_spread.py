@@ -74,18 +74,28 @@ def test_tasks_are_the_same_bytes_whoever_tries_them(workers: str, project: Path
     assert digest(project / "here.jsonl") == digest(project / "there.jsonl")
 
 
-@pytest.mark.parametrize("workers", WORKERS, indirect=True)
-def test_tasks_are_found_sound_whoever_examines_them(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    here, there = (said(capsys, "tasks", "validate", "here.jsonl", "--workers", who) for who in ("here", workers))
+# By those who are furthest away alone: cheats that never end make each way take as long as they are let.
+@pytest.mark.parametrize("workers", WORKERS[1:], indirect=True)
+def test_tasks_are_found_sound_whoever_examines_them(workers: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = (project / "here.jsonl").read_text().splitlines(keepends=True)
+    (project / "two.jsonl").write_text("".join(tasks[:2]))
+    here, there = (said(capsys, "tasks", "validate", "two.jsonl", "--workers", who) for who in ("here", workers))
     costs = ("cpu_seconds", "runs")
     assert {k: v for k, v in here.items() if k not in costs} == {k: v for k, v in there.items() if k not in costs}
     assert here["runs"] == there["runs"] > 0
 
 
 @pytest.mark.parametrize("workers", WORKERS, indirect=True)
-def test_agents_are_measured_the_same_whoever_lets_them_attempt(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agents_are_measured_the_same_whoever_lets_them_attempt(
+    workers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = ("evaluate", "agent", "--tasks", "here.jsonl", "--agent", "reference", "--against", "nothing")
-    here, there = (said(capsys, *told, "--store", f"{at}.db", "--workers", who) for at, who in enumerate(("here", workers)))
+    measured = []
+    for who in ("here", workers):
+        # Looks at the same held-out tasks are counted, in one store.
+        monkeypatch.setenv("JOURNEYMAN_STORE", f"{workers[:5]}-{who[:5]}.db")
+        measured.append(said(capsys, *told, "--workers", who))
+    here, there = measured
     assert {k: v for k, v in here.items() if k != "run"} == {k: v for k, v in there.items() if k != "run"}
     assert (here["baseline"], here["candidate"]) == (0, 1)
 

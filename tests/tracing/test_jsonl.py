@@ -186,7 +186,7 @@ def test_messages_become_steps_and_answers_find_their_calls() -> None:
     said = (Message(role="system", text="Be brief."), Message(role="user", text="Where is order 7?"))
     assert asked == ModelCall(model="gpt", prompt=spoken(said), reply="", messages=said, id="m3")
     assert first == ToolCall(tool="find", arguments='{"order": 7}', result="in Oslo", id="c1", parent="m3")
-    assert second == ToolCall(tool="find", arguments='{"order": 8}', result="Error: no order 8", id="c2", parent="m3")
+    assert second == ToolCall(tool="find", arguments='{"order": 8}', result="Error: no order 8", ok=False, id="c2", parent="m3")
     assert isinstance(asked, ModelCall)
     assert asked.prompt == "system: Be brief.\n\nuser: Where is order 7?"
     assert isinstance(answered, ModelCall)

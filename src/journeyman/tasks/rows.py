@@ -47,7 +47,8 @@ class Complaints:
         if not self.found:
             return
         named, alike = list[str](), Counter[str]()
-        for where, what in self.found:
+        # What is no JSON is found when a file is opened, the rest as its rows are looked at.
+        for where, what in sorted(self.found, key=lambda each: _place(each[0])):
             alike[what] += 1
             if alike[what] <= _ALIKE and len(named) < _NAMED:
                 named.append(f"{where}: {what}")
@@ -55,6 +56,12 @@ class Complaints:
             named.append(f"and {more} more")
         told = f" {named[0]}" if len(named) == 1 else "".join(f"\n  {line}" for line in named)
         raise InputError(f"{self.summary}:{told}")
+
+
+def _place(where: str) -> tuple[str, int]:
+    """As places are read: by file, and in it by line."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (where, 0)
 
 
 def read(path: Path | str, bad: Complaints) -> Iterator[FileRow]:

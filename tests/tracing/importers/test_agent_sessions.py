@@ -131,8 +131,10 @@ def test_commands_to_the_program_itself_are_no_attempts(tmp_path: Path) -> None:
 
 def test_lines_of_a_kind_that_is_not_known_are_counted_by_name(tmp_path: Path) -> None:
     rows = [_said("go", uuid="1"), _answered("a", {"type": "text", "text": "x"}, uuid="2"), _claude(type="mood", uuid="3")]
-    (trace,) = _lines(tmp_path / "s.jsonl", *rows)
-    assert trace.raw["unread"] == {"mood": 1}
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (recorded,) = (each for each in read(path, None) if not isinstance(each, Problem))
+    assert recorded.trace.raw["unread"] == {"mood": 1}
 
 
 def test_an_old_rollout_of_codex_is_read_as_a_new_one(tmp_path: Path) -> None:
