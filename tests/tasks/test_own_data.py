@@ -120,8 +120,8 @@ def test_every_fault_of_a_table_is_named_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         custom(path)
     assert str(caught.value).splitlines()[1:] == [
-        f"  {path}:4: 3 cells, and there are 2 columns; put a text with ',' into quotes",
         f"  {path}:2: no answer",
+        f"  {path}:4: 3 cells, and there are 2 columns; put a text with ',' into quotes",
         f"  {path}:5: no question",
     ]
     with pytest.raises(InputError, match="two columns are called 'a'"):
