@@ -47,7 +47,7 @@ COMMANDS = {
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "pipeline": "Do all steps from what was recorded to what is served.",
     "orchestrate": "Carry out a whole pipeline from one configuration.",
-    "up": "Serve, watch, learn and release, until told to stop: all that journeyman.toml says.",
+    "up": "Serve, watch, learn and release, until told to stop: all that journeyman.toml says, in one command.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
     "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
