@@ -92,31 +92,30 @@ class McpSession:
             args=words[1:],
             env={name: os.environ[name] for name in self.server.variables if name in os.environ},
         )
-        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed where the session ends
-        client = Client(
-            stdio_client(told, errlog=self._said),
-            read_timeout_seconds=self.server.seconds,
-            client_info=Implementation(name="journeyman", version=version("journeyman")),
-            cache=None,
-        )
-        try:
-            async with AsyncExitStack() as stack:
-                self._client = await stack.enter_async_context(client)
-                self.offers = tuple(await self._listed())
-                self._stack = stack.pop_all()
-        except OSError as error:
-            self._said.close()
-            raise InputError(f"--mcp: {words[0]} cannot be started: {error.strerror or error}") from None
-        except (MCPError, ValueError, ExceptionGroup) as error:
-            # Whatever ends a group of tasks comes as a group of errors.
-            broken = self._broken("its beginning", error)
-            self._said.close()
-            raise broken from None
+        async with AsyncExitStack() as stack:
+            said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - the stack closes it
+            self._said = stack.enter_context(said)
+            client = Client(
+                stdio_client(told, errlog=self._said),
+                read_timeout_seconds=self.server.seconds,
+                client_info=Implementation(name="journeyman", version=version("journeyman")),
+                cache=None,
+            )
+            try:
+                async with AsyncExitStack() as running:
+                    self._client = await running.enter_async_context(client)
+                    self.offers = tuple(await self._listed())
+                    stack.push_async_exit(running.pop_all())
+            except OSError as error:
+                raise InputError(f"--mcp: {words[0]} cannot be started: {error.strerror or error}") from None
+            except (MCPError, ValueError, ExceptionGroup) as error:
+                # Whatever ends a group of tasks comes as a group of errors.
+                raise self._broken("its beginning", error) from None
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        self._said.close()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """What a tool says, and whether it went well; a server's refusal is what it says.
