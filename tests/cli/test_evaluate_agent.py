@@ -210,7 +210,7 @@ def test_what_cannot_be_used_is_one_sentence(told: Any, arguments: list[str], sa
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("no-such-server", "cannot be started"), ("false", "false ended and left no answer")]
+    ("command", "said"), [("no-such-server", "cannot be started"), ("false", "false broke off at its beginning")]
 )
 def test_a_server_of_tools_that_is_none_is_named_before_a_model_is_asked(told: Any, command: str, said: str) -> None:
     with serving() as server:

@@ -22,6 +22,7 @@ from journeyman.stores.sql import SqlTraces
 from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import labels
 from tests.support import postgres
+from tests.support.examples import examples
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
@@ -216,6 +217,7 @@ words = st.lists(
 )
 
 
+@examples(0.4)  # each opens two stores
 @given(words, st.integers(0, 8), st.integers(0, 8))
 def test_in_whatever_order_words_and_their_trace_come_the_same_holds(said_: list[Feedback], first: int, second: int) -> None:
     # Of words of one moment the one that came last holds, so each has its own here.
