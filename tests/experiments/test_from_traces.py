@@ -321,6 +321,30 @@ def test_a_shop_that_changes_a_convention_is_followed_within_150_orders(
     assert gone.retired
 
 
+@pytest.mark.slow
+def test_a_shop_that_goes_back_to_an_earlier_convention_is_followed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Playbook()
+    monkeypatch.setattr(from_traces, "production_playbook", lambda *_: served)
+    changed = {**OSLO, "address": 1}
+    old = next(rule for rule in rules(OSLO) if rule.startswith("address"))
+    learning = Learning(tmp_path, evaluate=True)
+    success: dict[int, float] = {}
+    for first in range(0, 500, 50):
+        house = changed if 250 <= first < 400 else OSLO
+        traces = recorded("oslo", first, 50, playbook=served, house=house, customers=60, start=START)
+        success[first] = went_well(traces)
+        learning.keep(traces)
+        result = learning.learn()
+        if result.verdict == "checked":
+            served = result.playbook
+    assert max(success[150], success[250], success[400]) < 0.6
+    # Though that rule had been retired, it is there again after fifty orders.
+    assert min(success[200], success[450]) > 0.9
+    assert [bool(bullet.retired) for bullet in served.bullets if bullet.content == old] == [True, False]
+
+
 # Where nothing can be learned.
 
 

@@ -351,6 +351,9 @@ def _door(name: str) -> Any:
 
 MERGED = "merged into "
 """What the reason of a bullet retired by `Merge` begins with; the id of the one that was kept follows."""
+LAPSED = "it lapsed: "
+"""What the reason of a bullet begins with that nobody decided against: what it was drawn from was not met any more, or it did
+not hold any more. It may come back when the same is met anew."""
 
 _ORDER = {
     kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))

@@ -57,6 +57,20 @@ def also(playbook: Playbook, *deltas: Delta) -> Playbook:
     return playbook.apply(Batch(id=f"by hand {len(playbook.batches)}", deltas=deltas))
 
 
+def test_what_may_come_back_is_a_bullet_of_its_own_as_often_as_it_does() -> None:
+    playbook = learned(YEAR)
+    for times in range(1, 4):
+        gone = playbook.bullets[-1].id
+        playbook = also(playbook, Retire(bullet_id=gone, reason="it lapsed: no longer met"))
+        _, report = curate(playbook, YEAR)
+        assert [each.reason for each in report.rejected] == ["a bullet that said so was retired"]
+        batch, report = curate(playbook, YEAR, origin=replace(ORIGIN, batch_id=f"run/{times + 1}", returning=frozenset({gone})))
+        assert not report.rejected
+        playbook = playbook.apply(batch)
+        assert [bullet.content for bullet in playbook.active] == [YEAR]
+        assert len({bullet.id for bullet in playbook.bullets}) == times + 1
+
+
 def test_what_is_new_is_added_with_where_it_came_from() -> None:
     batch, report = curate(Playbook(), Insight(content=CENTS, domain="oslo", about="money", task_ids=("t1",)))
     (bullet,) = Playbook().apply(batch).bullets

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.playbook import (
+    LAPSED,
     Batch,
     Bullet,
     BulletOrigin,
@@ -18,7 +19,7 @@ from journeyman.core.playbook import (
     Retire,
 )
 from journeyman.core.trace import ModelCall, ToolCall, Trace
-from journeyman.optimizers.playbook.decay import Decay, changed_at, decayed, forgotten, stands_in
+from journeyman.optimizers.playbook.decay import Decay, changed_at, comes_back, decayed, forgotten, stands_in
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, EvidenceMember, GroupKind, evidence_groups
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
@@ -89,7 +90,7 @@ def test_a_rule_that_nobody_meets_or_is_shown_expires_and_one_that_is_met_lives_
     assert decayed(playbook, [], elsewhere, EXPIRES - timedelta(days=1), RULE) == []
     (gone,) = decayed(playbook, [], elsewhere, EXPIRES + timedelta(days=1), RULE)
     assert isinstance(gone, Retire)
-    assert gone.reason == "neither met nor shown to anybody for 90 days"
+    assert gone.reason == "it lapsed: neither met nor shown to anybody for 90 days"
     late = EXPIRES + timedelta(days=1)
     for attempts in (REFUSED, [order(1, shown=("b",))]):
         (longer,) = decayed(playbook, groups_of(attempts), attempts, late, RULE)
@@ -101,7 +102,7 @@ def test_a_rule_about_an_argument_that_is_no_longer_declared_goes() -> None:
     attempts = [*REFUSED, order(30, argument="day")]
     (gone,) = decayed(only(learned(REFUSED)), groups_of(attempts), attempts, NOON, RULE)
     assert isinstance(gone, Retire)
-    assert gone.reason == "order no longer declares an argument date"
+    assert gone.reason == "it lapsed: order no longer declares an argument date"
     # By the newest request, in whatever order they come.
     assert decayed(only(learned(REFUSED)), [], [order(30, argument="date"), order(3, argument="day")], NOON, RULE) == []
 
@@ -114,9 +115,26 @@ def test_a_rule_that_is_followed_in_vain_goes_though_it_helped_for_long() -> Non
     assert decayed(playbook, groups_of(attempts[:-6]), attempts[:-6], NOON, RULE) == []
     (gone,) = decayed(playbook, groups_of(attempts), attempts, NOON, RULE)
     assert isinstance(gone, Retire)
-    assert gone.reason.startswith("6 of 6 requests that were shown it were refused for the same all the same")
+    assert gone.reason.startswith("it lapsed: 6 of 6 requests that were shown it were refused for the same all the same")
     assert changed_at(playbook, groups_of(attempts), attempts, RULE) == NOON + timedelta(hours=200)
     assert changed_at(only(learned(REFUSED, locked=True)), groups_of(attempts), attempts, RULE) is None
+
+
+def test_a_rule_that_lapsed_may_come_back_when_the_house_does_again_what_it_did_before() -> None:
+    quiet = [order(at) for at in range(20, 60)]
+    anew = [order(at, refused=True) for at in range(60, 69)]
+    lapsed = learned(REFUSED, retired=f"{LAPSED}followed in vain", updated_at=(NOON + timedelta(hours=15)).isoformat())
+
+    def back(bullet: Bullet, attempts: Sequence[AttemptEvidence]) -> bool:
+        (group,) = groups_of(attempts)
+        return comes_back(bullet, group, attempts, RULE)
+
+    assert back(lapsed, [*REFUSED, *quiet, *anew])
+    # The same was refused all along; it is not met anew; one person alone meets it; somebody decided against the rule.
+    assert not back(lapsed, [*REFUSED, *anew])
+    assert not back(lapsed, [*REFUSED, *quiet])
+    assert not back(lapsed, [*REFUSED, *quiet, *(order(at, refused=True, customer="one") for at in range(60, 69))])
+    assert not back(replace(lapsed, retired="not wanted"), [*REFUSED, *quiet, *anew])
 
 
 def test_one_person_alone_and_a_few_slips_retire_nothing() -> None:

@@ -398,7 +398,9 @@ class _SlotTraining:
                 name=self.learned_as,
                 stamp=self.stamp,
             )
-            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=self.decay)
+            self.learned = await learn(
+                self.prepared.groups, self.playbook, tools, decay=self.decay, attempts=self.gathered.attempts
+            )
         finally:
             for client in (reflector, ask):
                 if client is not None:

@@ -58,6 +58,8 @@ class Origin:
     """The texts of the batch's training tasks, which may not be learned by heart."""
     rejected: frozenset[str] = frozenset()
     """`Rejection.id`s of earlier batches: what was refused once is not considered again."""
+    returning: frozenset[str] = frozenset()
+    """Retired bullets that may be learned again, each as one of its own: what was told of it before stays with the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class Curator:
     def _by_text(self, insight: Insight, work: _Work, copies: "_Copies") -> None:
         id = bullet_id(insight.domain, insight.content)
         there = self._known.bullet(insight, id)
+        if there is not None and there.retired and there.id in work.origin.returning:
+            id, there = bullet_id(insight.domain, f"{insight.content} {there.id}"), None
         rule: Bullet | Insight | None = there or work.fresh.get(id)
         if reason := _refusal(insight, id, rule, work.origin.rejected, copies):
             work.rejected.append(Rejection(id, insight.content, reason))
@@ -240,15 +244,20 @@ class _Known:
             self.index.put(domain, [bullet.id for bullet in bullets], vectors)
 
     def bullet(self, insight: Insight, id: str) -> Bullet | None:
-        """The bullet with the same text in the insight's domain, an active one before a retired; or the one with its id.
+        """The bullet with the same text in the insight's domain, an active one before a retired, else the one that was retired
+        last; or the one with its id.
 
         Where it was merged into another, that other.
         """
         same = [self._held[found] for found in self._by_text.get((insight.domain, normalised(insight.content)), ())]
-        bullet = min(same, key=lambda bullet: (bool(bullet.retired), self._place[bullet.id]), default=self._held.get(id))
+        bullet = min(same, key=self._active_first, default=self._held.get(id))
         while bullet and bullet.retired.startswith(MERGED):
             bullet = self._held.get(bullet.retired.removeprefix(MERGED))
         return bullet
+
+    def _active_first(self, bullet: Bullet) -> tuple[bool, int]:
+        place = self._place[bullet.id]
+        return bool(bullet.retired), -place if bullet.retired else place
 
     def oldest_first(self, hits: Sequence[tuple[str, float]]) -> list[Bullet]:
         """The bullets of a search, the nearest first and of equals the oldest."""

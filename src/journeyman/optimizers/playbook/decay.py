@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from journeyman.core.format import counted
-from journeyman.core.playbook import Bullet, BulletOrigin, Delta, Evidence, Playbook, Retire
+from journeyman.core.playbook import LAPSED, Bullet, BulletOrigin, Delta, Evidence, Playbook, Retire
 from journeyman.optimizers.playbook.evidence import EvidenceGroup
 from journeyman.tasks.recorded import FaultKind, named_faults
 from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
@@ -40,11 +40,11 @@ def decayed(
         if bullet.retired or bullet.locked or not bullet.provenance.evidence:
             continue
         if why := _gone(bullet, newest) or _useless(bullet, groups, attempts, shown, rule.least):
-            found.append(Retire(bullet_id=bullet.id, reason=why))
+            found.append(Retire(bullet_id=bullet.id, reason=LAPSED + why))
         elif met & set(bullet.provenance.evidence.split()) or shown.get(bullet.id):
             found += _prolonged(bullet, now + timedelta(days=rule.days))
         elif bullet.expires_at and datetime.fromisoformat(bullet.expires_at) < now:
-            found.append(Retire(bullet_id=bullet.id, reason=f"neither met nor shown to anybody for {rule.days} days"))
+            found.append(Retire(bullet_id=bullet.id, reason=f"{LAPSED}neither met nor shown to anybody for {rule.days} days"))
     return found
 
 
@@ -97,6 +97,8 @@ def _useless(
     return f"{met} were refused for the same all the same, those of {len(_in_vain(bullet, mine))} people"
 
 
+_WITHOUT = 30
+"""Requests in which nobody meets what a rule was drawn from, until it counts as over."""
 _HALF = 0.5
 """Where nobody works without it: a rule that does not prevent half of what it is about does not help."""
 
@@ -158,6 +160,26 @@ def changed_at(
         if bullet.provenance.evidence and not bullet.locked and _useless(bullet, groups, attempts, shown, rule.least):
             found.append(_first_in_vain(bullet, _bearing_on(bullet, groups), attempts, rule.least))
     return max((at for at in found if at is not None), default=None)
+
+
+def comes_back(bullet: Bullet, group: EvidenceGroup, attempts: Sequence[AttemptEvidence], rule: Decay) -> bool:
+    """Whether a rule that lapsed may be learned again from evidence that says the same: the house does what it did before.
+
+    Where the same was refused all along, the rule lapsed as it did not help, and stays where it is.
+
+    Args:
+        attempts: All of the time that is looked at.
+    """
+    if not bullet.retired.startswith(LAPSED) or not bullet.updated_at:
+        return False
+    since = datetime.fromisoformat(bullet.updated_at)
+    began = {each.trace.id: each.trace.started_at for each in attempts}
+    anew = [member for member in group.members if began.get(member.trace_id, since) > since]
+    if len({member.principal for member in anew}) < rule.least:
+        return False
+    first = min(began[member.trace_id] for member in anew)
+    between = [each for each in attempts if since < each.trace.started_at < first]
+    return sum(any(call.tool == group.tool for call in each.calls) for each in between) >= _WITHOUT
 
 
 def stands_in(playbook: Playbook, served: Playbook) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from journeyman.agents.replay import CallBudget
 from journeyman.core.playbook import (
+    LAPSED,
     Add,
     Batch,
     Bullet,
@@ -28,12 +29,14 @@ from journeyman.core.playbook import (
     Playbook,
     Retire,
     bullet_id,
+    normalised,
 )
 from journeyman.core.task import fingerprints
 from journeyman.io.jsonl import iter_jsonl, json_object
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import safeguards
 from journeyman.optimizers.playbook.curator import Curator, Origin
+from journeyman.optimizers.playbook.decay import Decay, comes_back
 from journeyman.optimizers.playbook.evidence import ORIGINS, TRACES, EvidenceGroup, GroupKind
 from journeyman.optimizers.playbook.group_reflector import (
     MARGIN,
@@ -43,7 +46,7 @@ from journeyman.optimizers.playbook.group_reflector import (
     reflect_on,
 )
 from journeyman.optimizers.playbook.journal import delta_to_json
-from journeyman.tracing.evidence import ToolDefinition
+from journeyman.tracing.evidence import AttemptEvidence, ToolDefinition
 
 log = logging.getLogger(__name__)
 
@@ -199,21 +202,27 @@ def asked_about(group: EvidenceGroup, least: int) -> str:
 
 
 async def learn(
-    groups: Sequence[EvidenceGroup], playbook: Playbook, tools: LearnTools, *, decay: Sequence[Delta] = ()
+    groups: Sequence[EvidenceGroup],
+    playbook: Playbook,
+    tools: LearnTools,
+    *,
+    decay: Sequence[Delta] = (),
+    attempts: Sequence[AttemptEvidence] = (),
 ) -> LearnedFromTraces:
     """Put groups into words, and into deltas on a playbook.
 
     Args:
         groups: Those that most people met first: where a limit ends the asking, they were asked about.
         decay: What becomes of bullets that are there, beside it.
+        attempts: All of the time that is looked at, whatever the groups are made of: by it a rule that lapsed may come back.
     """
     declared = _declared_by(groups)
-    known = {bullet.id for bullet in playbook.bullets}
+    known = {bullet.id for bullet in playbook.bullets if not bullet.retired.startswith(LAPSED)}
     outcomes = [await _outcome(group, tools, declared, known) for group in groups]
     drafts = _settled([draft for outcome in outcomes for draft in outcome.drafts])
     if tools.approve_all:
         drafts = [replace(draft, held=draft.held or "every rule is to be seen by a person") for draft in drafts]
-    batch, rejected = _merged(drafts, playbook, groups, tools, decay)
+    batch, rejected = _merged(drafts, playbook, groups, tools, decay, _returning(playbook, drafts, attempts, tools.least))
     refused = Counter(reason for outcome in outcomes for reason in outcome.refused)
     refused.update(rejected)
     return LearnedFromTraces(batch=batch, outcomes=tuple(outcomes), refused=refused)
@@ -364,19 +373,22 @@ def _merged(
     groups: Sequence[EvidenceGroup],
     tools: LearnTools,
     decay: Sequence[Delta],
+    returning: frozenset[str],
 ) -> tuple[Batch, Sequence[str]]:
     """The deltas, and why the curator would not take others."""
     model = tools.reflector.name if tools.reflector else BulletOrigin.TEMPLATE.value
     questions = tuple(dict.fromkeys(member.words[0] for group in groups for member in group.members if member.words))
     # What is a copy was judged by those whom a rule was drawn from; by all customers, anybody could forbid one by saying it.
-    origin = Origin(batch_id="", at=tools.stamp, run=tools.name, model=model)
+    origin = Origin(batch_id="", at=tools.stamp, run=tools.name, model=model, returning=returning)
     insights = {draft.insight.content: draft.insight for draft in drafts}
     batch, report = tools.curator.curate(playbook, insights.values(), origin)
     behind: defaultdict[str, list[DraftRule]] = defaultdict(list)
     for draft in drafts:
         behind[_bullet_id(draft)].append(draft)
+    born = [each.bullet for each in batch.deltas if isinstance(each, Add)]
+    # One that comes back has an id of its own.
     deltas: list[Delta] = [
-        Add(bullet=_born(each.bullet, behind[each.bullet.id], tools)) for each in batch.deltas if isinstance(each, Add)
+        Add(bullet=_born(bullet, behind[bullet_id(bullet.domain, bullet.content)], tools)) for bullet in born
     ]
     deltas += _counted_anew(playbook, groups, tools)
     deltas += [*_outvoted(playbook, drafts, tools.least), *decay]
@@ -388,6 +400,26 @@ def _merged(
     return replace(batch, id=id, deltas=tuple(deltas), trained_on=fingerprints(questions)), [
         each.reason for each in report.rejected
     ]
+
+
+def _returning(
+    playbook: Playbook, drafts: Sequence[DraftRule], attempts: Sequence[AttemptEvidence], least: int
+) -> frozenset[str]:
+    """The bullets that lapsed and are drawn again, as what they are about is again as it was."""
+    drawn: defaultdict[tuple[str, str], list[DraftRule]] = defaultdict(list)
+    for draft in drafts:
+        if not draft.held:
+            drawn[draft.insight.domain, normalised(draft.insight.content)].append(draft)
+    rule = Decay(least=least)
+    return frozenset(
+        bullet.id
+        for bullet in playbook.bullets
+        if bullet.retired
+        and any(
+            comes_back(bullet, draft.group, attempts, rule)
+            for draft in drawn.get((bullet.domain, normalised(bullet.content)), ())
+        )
+    )
 
 
 def _born(bullet: Bullet, drafts: Sequence[DraftRule], tools: LearnTools) -> Bullet:
@@ -442,5 +474,5 @@ def _outvoted(playbook: Playbook, drafts: Sequence[DraftRule], least: int) -> It
             if old is None or old.about != draft.insight.about or old.content == draft.insight.content:
                 continue
             if old.domain == draft.insight.domain and len(people) >= least:
-                reason = f"{len(people)} people who were shown it met a refusal that says otherwise: {draft.insight.content}"
-                yield Retire(bullet_id=id, reason=reason)
+                why = f"{len(people)} people who were shown it met a refusal that says otherwise: {draft.insight.content}"
+                yield Retire(bullet_id=id, reason=LAPSED + why)
