@@ -18,6 +18,7 @@ from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_
 from journeyman.rewards.repository.suite import run_suite
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask
+from tests.support import repository_tasks
 from tests.support.repositories import package
 from tests.support.wheels import without_network
 
@@ -31,6 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("repository")
     with pytest.MonkeyPatch.context() as monkeypatch:
         without_network(monkeypatch, folder / "wheels")
+        repository_tasks.environment(folder / "envs")
         yield folder
 
 
