@@ -77,7 +77,7 @@ def test_tasks_are_the_same_bytes_whoever_tries_them(workers: str, project: Path
     assert digest(project / "here.jsonl") == digest(project / "there.jsonl")
 
 
-# By those who are furthest away alone: cheats that never end make each way take as long as they are let.
+# By those who are furthest away alone: each way searches all files that a sandbox shows, which takes long.
 @pytest.mark.parametrize("workers", WORKERS[1:], indirect=True)
 def test_tasks_are_found_sound_whoever_examines_them(workers: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = (project / "here.jsonl").read_text().splitlines(keepends=True)
