@@ -28,6 +28,7 @@ from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.monitor import Monitor
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.tasks.answers import Number
+from tests.support import warm
 from tests.support.llm_server import Answer, LLMServer, error, serving
 from tests.support.pupil import REFLECTOR, RULE, over_http, sums, write_sums
 
@@ -73,8 +74,7 @@ def make(server: LLMServer) -> Make:
 
 
 def journeyman(*arguments: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "journeyman", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
+    done = warm.run("-m", "journeyman", *arguments, "--json", timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -12,12 +12,28 @@ from journeyman.cli.task_generation import agent_of
 from journeyman.compat.agent_training import input_data
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.experiments.task_generation.generate import FOLDER
 from journeyman.rewards.repository import check_of
 from journeyman.rewards.repository.verdict import TestsPass
 from journeyman.tasks import repository
 from tests.support import repository_tasks, wheels
 from tests.support.repositories import package
 
+LABELS = """
+def label(name, city):
+    '''The lines of a label.
+
+    >>> label("ann", "Oslo")
+    ['ANN', 'OSLO']
+    '''
+    return [name.upper(), city.upper()]
+"""
+SMALL = {
+    "parcels/__init__.py": "from parcels.labels import label\nfrom parcels.rates import price, zone\n",
+    "parcels/labels.py": LABELS,
+    "tests/test_labels.py": "from parcels import label\n\n\ndef test_it():\n    assert label('x', 'y') == ['X', 'Y']\n",
+}
+"""Nothing of the package grows with what it is given: to find that it cannot be made slow takes more than a minute."""
 CUSTOM = """
 from enum import Enum
 from typing import Any, Dict
@@ -44,7 +60,8 @@ def test_tasks_are_made_and_agents_measured_by_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wheels.without_network(monkeypatch, tmp_path / "wheels")
-    source = package(tmp_path / "team")
+    repository_tasks.environment(tmp_path / FOLDER)
+    source = package(tmp_path / "team", changed=SMALL)
 
     def told(*arguments: str, code: int) -> Any:
         assert main(["task-generation", *arguments, "--json"]) == code, capfd.readouterr().err

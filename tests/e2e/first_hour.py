@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -200,7 +200,23 @@ def _conversation(answer: str) -> list[dict[str, object]]:
     ]
 
 
-def walk(python: str) -> Iterator[Tried]:
+Run = Callable[[Sequence[str], Path, dict[str, str]], "subprocess.CompletedProcess[str]"]
+"""Runs a Python with arguments, in a folder and an environment, to its end."""
+
+
+def of(python: str) -> Run:
+    """Started anew each time, as a person does."""
+
+    def run(words: Sequence[str], folder: Path, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+        command = [python, *words]
+        return subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        )
+
+    return run
+
+
+def walk(started: Run) -> Iterator[Tried]:
     """The script, line by line, in a folder of its own."""
     with tempfile.TemporaryDirectory() as name, model() as served:
         folder = Path(name)
@@ -213,10 +229,10 @@ def walk(python: str) -> Iterator[Tried]:
                 run = runs[0].name if runs else "RUN"
                 line, wanted = line.replace("RUN", run), wanted.replace("RUN", run)
             if "TRACE" in typed:
-                listed = _run(python, "journeyman traces list --text date --json", folder, kept)
+                listed = started(_words("journeyman traces list --text date --json"), folder, kept)
                 line = line.replace("TRACE", json.loads(listed.stdout.splitlines()[-1])["traces"][0]["id"])
             before = _used()
-            done = _run(python, line, folder, kept)
+            done = started(_words(line), folder, kept)
             yield Tried(
                 typed=typed,
                 wanted=wanted.removeprefix(TOLD),
@@ -232,10 +248,10 @@ def _used() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _run(python: str, line: str, folder: Path, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def _words(line: str) -> list[str]:
+    """A line as the arguments of a Python."""
     program, *rest = shlex.split(line)
-    command = [python, *(["-m", "journeyman"] if program == "journeyman" else []), *rest]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    return [*(["-m", "journeyman"] if program == "journeyman" else []), *rest]
 
 
 def main() -> int:
@@ -244,7 +260,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = []
-    for each in walk(str(Path(options.python).absolute())):
+    for each in walk(of(str(Path(options.python).absolute()))):
         found.append(each)
         if not options.json:
             word = ("told" if each.told else "works") if each.fine else "NO"

@@ -2,9 +2,6 @@
 it is over."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 from tests.serving.gateway.test_passing import ask
 from tests.serving.gateway.test_process import COMPLETION, served, stopped, until
+from tests.support import warm
 from tests.support.alarms import bodies
 from tests.support.upstream import Asked, Reply, Upstream, failed, ok, upstream
 
@@ -129,7 +127,7 @@ def test_errors_are_told_to_a_webhook_once_and_that_they_are_over(tmp_path: Path
 
 
 def said(folder: Path, *arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "journeyman", "alerts", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=os.environ, check=True)
+    done = warm.run("-m", "journeyman", "alerts", *arguments, "--json", cwd=folder, timeout=60)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -21,6 +21,7 @@ from journeyman.core.feedback import TargetKind
 from journeyman.stores.rollouts import open_rollouts
 from tests.serving.gateway.test_passing import ask
 from tests.serving.gateway.test_process import COMPLETION, served, stopped, until
+from tests.support import warm
 from tests.support.upstream import ok, upstream
 
 pytestmark = pytest.mark.service
@@ -37,8 +38,7 @@ print(second.headers["x-journeyman-request-id"], second.headers["x-journeyman-se
 
 
 def journeyman(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "journeyman", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return warm.run("-m", "journeyman", *arguments, cwd=folder, timeout=120)
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:

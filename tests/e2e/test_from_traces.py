@@ -1,9 +1,6 @@
 """From live traces to a candidate and on to live traffic: `serve`, stock clients whose tool refuses, two commands."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores.traces import open_traces
 from journeyman.tasks.desk.customers import orders
 from tests.serving.gateway.test_process import served, stopped, until
+from tests.support import warm
 from tests.support.clerk import clerk
 from tests.support.desk_customers import visits
 
@@ -35,8 +33,7 @@ def up() -> Iterator[str]:
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "journeyman", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=os.environ)
+    done = warm.run("-m", "journeyman", *arguments, "--json", cwd=folder, timeout=300)
     assert done.returncode == code, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,6 +10,7 @@ import pytest
 
 from journeyman.tasks.desk import customers
 from tests.serving.gateway.test_process import served, stopped, until
+from tests.support import warm
 from tests.support.clerk import clerk
 from tests.support.shops import AGENT, PLAN, SETTINGS, SHOP, STEADY, TOKEN, Orders
 
@@ -21,9 +20,7 @@ TELLS = {TOKEN: "secret-of-the-shop", "JOURNEYMAN_SERVE__FEEDBACK_TOKEN_ENV": TO
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "journeyman", *arguments, "--json"]
-    env = {**os.environ, **TELLS}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=env)
+    done = warm.run("-m", "journeyman", *arguments, "--json", cwd=folder, timeout=120, env={**os.environ, **TELLS})
     assert done.returncode == code, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

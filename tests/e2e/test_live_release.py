@@ -1,9 +1,7 @@
 """What was learned comes to live traffic, and what harms is taken back: `serve`, a stock client, two playbooks, feedback."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from journeyman.core.playbook import Bullet
 from journeyman.optimizers.playbook import files
 from tests.serving.gateway.test_passing import ask
 from tests.serving.gateway.test_process import served, stopped, until
+from tests.support import warm
 from tests.support.upstream import Asked, Reply, Upstream, ok, upstream
 
 pytestmark = pytest.mark.service
@@ -52,8 +51,7 @@ def up() -> Iterator[Upstream]:
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "journeyman", *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=os.environ)
+    done = warm.run("-m", "journeyman", *arguments, "--json", cwd=folder, timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -9,7 +9,9 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.core.playbook import Playbook
+from journeyman.experiments.task_generation.generate import FOLDER
 from journeyman.tasks import repository
+from tests.support import repository_tasks
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, serving
 from tests.support.pupil import REFLECTOR
 from tests.support.repositories import FILES, package
@@ -44,8 +46,9 @@ def server() -> Iterator[LLMServer]:
 
 
 def of_another(folder: Path, name: str) -> Path:
-    """The package as another team has it: with a name of its own."""
+    """The package as another team has it: with a name of its own. Its environment is there."""
     text = FILES["pyproject.toml"].replace('name = "parcels"', f'name = "{name}"')
+    repository_tasks.environment(folder / FOLDER, name)
     return package(folder / name, changed={"pyproject.toml": text})
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from tests.support import jobs, postgres
+from journeyman.experiments.task_generation.generate import FOLDER
+from journeyman.io.executors.local import Processes
+from tests.support import jobs, postgres, repository_tasks
 from tests.support.repositories import package
 from tests.support.wheels import without_network
 
@@ -26,6 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         without_network(monkeypatch, folder / "wheels")
         monkeypatch.chdir(folder)
         package(folder)
+        repository_tasks.environment(folder / FOLDER)
         assert main(["tasks", "generate", "--from", "parcels", *_FEW, "-o", "here.jsonl", "--json"]) in (0, 1)
         yield folder
 
@@ -33,17 +36,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 _FEW = ("--categories", "bug_fix=3,docs=1", "--count", "4")
 
 
-@pytest.fixture
-def workers(request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    monkeypatch.chdir(project)
-    without_network(monkeypatch, project / "wheels")
+@pytest.fixture(scope="module")
+def workers(request: pytest.FixtureRequest, project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Who does the work, in the project's folder, for all tests of this module."""
     if request.param != "postgres":
         yield request.param
         return
     pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
-    jobs.install(tmp_path / "package", monkeypatch)
-    with postgres.database() as url, jobs.worker(url, "--processes", "1"), jobs.worker(url, "--processes", "1"):
-        yield url
+    with pytest.MonkeyPatch.context() as monkeypatch, postgres.database() as url:
+        jobs.install(tmp_path_factory.mktemp("package"), monkeypatch)
+        with jobs.worker(url, "--processes", "1"), jobs.worker(url, "--processes", "1"):
+            yield url
 
 
 def digest(path: Path) -> str:
@@ -74,7 +77,7 @@ def test_tasks_are_the_same_bytes_whoever_tries_them(workers: str, project: Path
     assert digest(project / "here.jsonl") == digest(project / "there.jsonl")
 
 
-# By those who are furthest away alone: cheats that never end make each way take as long as they are let.
+# By those who are furthest away alone: each way searches all files that a sandbox shows, which takes long.
 @pytest.mark.parametrize("workers", WORKERS[1:], indirect=True)
 def test_tasks_are_found_sound_whoever_examines_them(workers: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = (project / "here.jsonl").read_text().splitlines(keepends=True)
@@ -168,6 +171,13 @@ def test_sigterm_lets_a_worker_finish_its_item(tmp_path: Path, monkeypatch: pyte
     assert log.read_text() == "7\n"
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[Processes]:
+    """What a worker lets do its work."""
+    with Processes(1) as pool:
+        yield pool
+
+
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("asked", "why"),
@@ -183,13 +193,13 @@ def test_sigterm_lets_a_worker_finish_its_item(tmp_path: Path, monkeypatch: pyte
         ({"job": "score", "item": '{"rewards": {}, "rows": []}', "seconds": "soon"}, "no number of seconds"),
     ],
 )
-def test_a_worker_does_only_what_it_knows_and_only_in_its_own_folder(asked: dict[str, Any], why: str) -> None:
+def test_a_worker_does_only_what_it_knows_and_only_in_its_own_folder(
+    process: Processes, asked: dict[str, Any], why: str
+) -> None:
     pytest.importorskip("procrastinate", reason="needs the extra: pip install 'journeyman[workers]'")
     from importlib.metadata import version
 
-    from journeyman.io.executors.local import Processes
     from journeyman.io.executors.postgres import _outcome
 
-    with Processes(1) as pool:
-        found = _outcome(pool, {"version": version("journeyman"), **asked})
+    found = _outcome(process, {"version": version("journeyman"), **asked})
     assert why in str(found.get("raised"))

@@ -2,22 +2,27 @@
 
 import random
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from journeyman import sandbox
+from journeyman.core.score import Reward
+from journeyman.experiments.task_generation import validate as validation
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.experiments.task_generation.validate import _searched, alike, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
-from journeyman.rewards.repository.suite import run_suite
-from journeyman.sandbox.base import Sandbox
+from journeyman.rewards.repository.suite import SuiteRun, run_suite
+from journeyman.rewards.repository.verdict import TESTS_SECONDS, done
+from journeyman.sandbox.base import Program, Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask
+from journeyman.tasks.repository.tree import Tree
+from tests.support import repository_tasks
 from tests.support.repositories import package
 from tests.support.wheels import without_network
 
@@ -31,6 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("repository")
     with pytest.MonkeyPatch.context() as monkeypatch:
         without_network(monkeypatch, folder / "wheels")
+        repository_tasks.environment(folder / "envs")
         yield folder
 
 
@@ -97,6 +103,36 @@ async def test_a_check_that_pays_for_a_cheat_is_named(
     found = await validate([bug(subject)], place / "envs", every=True)
     assert "paid: patches_calls" in {flaw.what for flaw in found.flaws}
     assert not found.sound
+
+
+async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
+    subject: TaskSource, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, asked = bug(subject), list[float]()
+
+    async def paid(
+        task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], box: Sandbox, *, plugins: object, seconds: float
+    ) -> Reward:
+        asked.append(seconds)
+        is_right = left == task.right(tree).files
+        if is_right:
+            await box.run(Program(code="import time\nwhile time.process_time() < 0.5: pass"))
+        return done(is_right, "")
+
+    monkeypatch.setattr(validation, "verify", paid)
+    assert (await validate([task], place / "envs")).sound
+    assert asked[:3] == [TESTS_SECONDS] * 3
+    assert set(asked[3:]) == {asked[3]}
+    assert 15 <= asked[3] < 60
+
+
+def test_tests_may_take_on_broken_code_some_times_what_they_take_on_right_code(subject: TaskSource) -> None:
+    run = SuiteRun(seconds={"a": 0.5, "b": 1.5})
+    suite = replace(subject.suite, cpu_seconds=3.0, run=run)
+    slow = replace(subject, suite=suite)
+    assert slow.patience(["a"], 30.0) == 2 + 1 + 10 * 0.5
+    assert slow.patience(["a", "b"], 20.0) == 20.0
+    assert replace(subject, suite=replace(suite, cpu_seconds=1.0)).patience([], 30.0) == 2.0
 
 
 async def test_a_reference_that_does_not_pass_and_a_fault_that_nothing_notices_are_named(

@@ -1,6 +1,9 @@
 """Tasks of the small package, and an environment for them that is made without a network."""
 
+import os
+import shutil
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from journeyman.tasks.repository import Category, Checks, RepositoryTask
 from journeyman.tasks.repository.tree import Tree, read_tree
 from tests.support import wheels
 from tests.support.repositories import package
+from tests.support.shared import shared
 
 RATES, LABELS = "tests/test_rates.py", "tests/test_labels.py"
 
@@ -57,11 +61,35 @@ BUGS = (
 )  # fmt: skip
 
 
-def environment(folder: Path) -> str:
-    """An environment with pytest in a folder of environments; its digest. Made without a network."""
+def environment(folder: Path, name: str = "parcels") -> str:
+    """The environment of the package, or of the same by another name, in a folder of environments; its digest.
+
+    It is made once for all tests, without a network, and each has links to its files.
+    """
+    kept, digest = _kept(name).splitlines()
+    shutil.copytree(
+        kept, folder, symlinks=True, copy_function=_linked, ignore=shutil.ignore_patterns("*.lock"), dirs_exist_ok=True
+    )
+    return digest
+
+
+@cache
+def _kept(name: str) -> str:
+    return shared(f"env-{name}", lambda place: _built(place, name), lambda _: None)
+
+
+def _built(place: Path, name: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        wheels.without_network(patch, folder / "wheels")
-        return environments.build(folder, environments.PackageNeeds(name="parcels", version="1.2.0", requirements=())).digest
+        wheels.without_network(patch, place / "wheels")
+        needs = environments.PackageNeeds(name=name, version="1.2.0", requirements=("pytest",))
+        return f"{place / 'made'}\n{environments.build(place / 'made', needs).digest}"
+
+
+def _linked(source: str, to: str) -> None:
+    try:
+        os.link(source, to)
+    except OSError:
+        shutil.copy2(source, to)
 
 
 def kept_package(folder: Path, environments_folder: Path) -> Tree:

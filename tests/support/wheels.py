@@ -1,27 +1,35 @@
 """What is installed here as files that pip installs elsewhere without a network."""
 
 import zipfile
+from functools import cache
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 
+from tests.support.shared import shared
+
 TO_TEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "coverage")
 """What runs tests and measures lines, with all that it needs."""
 
 
-def wheelhouse(folder: Path, names: tuple[str, ...] = TO_TEST) -> Path:
+@cache
+def _made() -> str:
+    return shared("wheels", _wheelhouse, lambda _: None)
+
+
+def _wheelhouse(folder: Path) -> str:
     """A folder with a wheel of each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
+    for name in TO_TEST:
         _wheel(distribution(name), folder)
-    return folder
+    return str(folder)
 
 
 def without_network(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have pip install from these files alone."""
+    """Have pip install from these files alone, and from a folder of one's own."""
+    folder.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheelhouse(folder)))
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{_made()} {folder}")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
 
 

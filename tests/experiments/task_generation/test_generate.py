@@ -15,6 +15,7 @@ from journeyman.rewards.repository import verify
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
+from tests.support import repository_tasks
 from tests.support.repositories import FILES, package
 from tests.support.wheels import without_network
 
@@ -27,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("environments")
     with pytest.MonkeyPatch.context() as patch:
         without_network(patch, place / "wheels")
+        repository_tasks.environment(place)
         yield place
 
 

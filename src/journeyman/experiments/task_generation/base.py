@@ -22,6 +22,10 @@ MOST_COVERING = 40
 """Tests that are run on a change; the quickest of those that come by it."""
 OTHERS = 10
 """Tests that are asked to go on passing where all that come by the change fail."""
+SLOWER = 10.0
+"""Times what it took when it was right, code may take that is not."""
+_SPARE = 2.0
+"""Seconds of CPU besides."""
 _TREES = "trees"
 """Beside environments, the folder with the files that tasks start from."""
 
@@ -74,6 +78,15 @@ class TaskSource:
         by_test = self.suite.run.lines.get(path, {})
         found = [test for test, each in by_test.items() if test in passing and wanted.intersection(each)]
         return tuple(sorted(found, key=lambda test: (round(self.suite.run.seconds.get(test, 0.0), 2), test)))
+
+    def patience(self, tests: Iterable[str], most: float) -> float:
+        """Seconds of CPU that tests may take on broken code: some times what they take on the code as it is, at most `most`.
+
+        A fault is often a loop without end, and each would be waited for.
+        """
+        took, suite = self.suite.run.seconds, self.suite
+        start = max(0.0, suite.cpu_seconds - sum(took.values()))
+        return min(most, _SPARE + start + SLOWER * sum(took.get(test, 0.0) for test in tests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

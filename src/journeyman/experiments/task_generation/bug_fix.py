@@ -60,7 +60,7 @@ class BugFix:
         if not tests:
             return Rejected("no test comes by it")
         broken = subject.tree.changed(draft.base)
-        run = await run_suite(box, broken, tests, seconds=_SECONDS, plugins=subject.plugins)
+        run = await run_suite(box, broken, tests, seconds=subject.patience(tests, _SECONDS), plugins=subject.plugins)
         if run.broken:
             return Rejected("it ends the tests", run.broken)
         if not run.became:

@@ -62,7 +62,9 @@ class Feature:
             return Rejected("no test comes by it")
         if why := _told(draft, function, subject):
             return Rejected(why)
-        run = await run_suite(box, subject.tree.changed(draft.base), tests, seconds=_SECONDS, plugins=subject.plugins)
+        run = await run_suite(
+            box, subject.tree.changed(draft.base), tests, seconds=subject.patience(tests, _SECONDS), plugins=subject.plugins
+        )
         if run.broken:
             return Rejected("it ends the tests", run.broken)
         task = tested(draft, subject, run, tests, category=self.category, made_by=f"feature {self.version}")

@@ -90,7 +90,7 @@ async def _valid(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> Rep
 
 async def reference_passes(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
     """The task, where its own check says so."""
-    work = Work.of(task, subject.tree, task.right(subject.tree).files, subject.plugins)
+    work = Work.of(task, subject.tree, task.right(subject.tree).files, plugins=subject.plugins)
     reward = await check_of(task.category).check(work, box)
     if reward.value != 1.0:
         return Rejected("the reference does not pass", reward.evidence)

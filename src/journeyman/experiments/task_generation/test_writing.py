@@ -23,9 +23,6 @@ OTHERS = 10
 FILES_OF_TESTS = tuple(pattern for each in TESTS for pattern in (each, f"*/{each}"))
 _SECONDS = 10.0
 """Of computing that tests may take on other code, at most."""
-_START = 2.0
-_SLOWER = 10.0
-"""Times what the tests themselves took: a fault is often a loop without end, and each would be waited for."""
 
 
 class TestWriting:
@@ -78,8 +75,7 @@ class TestWriting:
     @staticmethod
     async def _fails(subject: TaskSource, box: Sandbox, path: str, text: str, tests: tuple[str, ...]) -> str:
         """Why tests fail where a file is another; empty where they pass, and where they only take too long."""
-        took = sum(subject.suite.run.seconds.get(test, 0.0) for test in tests)
-        seconds = min(_SECONDS, _START + _SLOWER * took)
+        seconds = subject.patience(tests, _SECONDS)
         run = await run_suite(box, subject.tree.changed({path: text}), tests, seconds=seconds, plugins=subject.plugins)
         out_of_time = run.outcome is not None and run.outcome.limit in TIME
         return "" if out_of_time else failing(run, tests)

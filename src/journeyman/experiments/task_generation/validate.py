@@ -13,13 +13,14 @@ from pydantic import Field
 
 from journeyman import sandbox
 from journeyman.core.score import Reward
-from journeyman.experiments.task_generation.base import Metered
+from journeyman.experiments.task_generation.base import SLOWER, Metered
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.io.executors import Spread
 from journeyman.io.executors.jobs import JobItem
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
+from journeyman.rewards.repository.verdict import TESTS_SECONDS
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Limits, Program, Sandbox
 from journeyman.tasks.repository import RepositoryTask, of_json
@@ -27,6 +28,8 @@ from journeyman.tasks.repository.tree import Tree
 
 TIMES = 3
 """How often the reference must pass."""
+_SPARE = 10.0
+"""Seconds of CPU that all else may take beside `SLOWER` times what the reference took: many a cheat is a loop without end."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
 
@@ -231,25 +234,31 @@ class _Examiner:
 
     async def _tried(self, task: RepositoryTask, found: Validation) -> None:
         tree, flaws, unknown = self.tree(task), found.flaws, found.unknown
-        empty = await self._paid(task, _as_given(task, tree))
-        if empty.value != 0.0:
-            flaws.append(Flaw(task.id, "empty", empty.evidence))
+        took = 0.0
         for _ in range(TIMES):
-            right = await self._paid(task, task.right(tree).files)
+            metered = Metered(self.box)
+            right = await self._paid(task, task.right(tree).files, metered)
+            took = max(took, metered.cpu_seconds)
             unknown["reference"] += right.value is None
             if right.value != 1.0:
                 flaws.append(Flaw(task.id, "reference", right.evidence))
                 break
+        seconds = min(TESTS_SECONDS, _SPARE + SLOWER * took)
+        empty = await self._paid(task, _as_given(task, tree), seconds=seconds)
+        if empty.value != 0.0:
+            flaws.append(Flaw(task.id, "empty", empty.evidence))
         for attempt in attempts(task, tree, every=self.every):
             cheat = attempt.cheat
             found.attempts[cheat.kind] += 1
-            reward = await self._paid(task, attempt.left)
+            reward = await self._paid(task, attempt.left, seconds=seconds)
             unknown[cheat.kind] += reward.value is None
             if reward.value:
                 flaws.append(Flaw(task.id, f"paid: {cheat.name}", reward.evidence))
 
-    def _paid(self, task: RepositoryTask, left: Mapping[str, bytes]) -> Awaitable[Reward]:
-        return verify(task, self.tree(task), left, self.box, plugins=self.plugins)
+    def _paid(
+        self, task: RepositoryTask, left: Mapping[str, bytes], box: Sandbox | None = None, *, seconds: float = TESTS_SECONDS
+    ) -> Awaitable[Reward]:
+        return verify(task, self.tree(task), left, box or self.box, plugins=self.plugins, seconds=seconds)
 
     async def lying_about(self, tasks: Sequence[RepositoryTask]) -> list[Flaw]:
         """Where code in the sandbox can read what is right: beside what is given, or anywhere on the file system."""

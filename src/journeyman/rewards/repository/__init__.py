@@ -6,7 +6,7 @@ from enum import Enum
 from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
-from journeyman.rewards.repository.verdict import CategoryCheck, TestsPass, Work
+from journeyman.rewards.repository.verdict import TESTS_SECONDS, CategoryCheck, TestsPass, Work
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import RepositoryTask
 from journeyman.tasks.repository.tree import Tree
@@ -28,7 +28,13 @@ def check_of(category: str) -> CategoryCheck:
 
 
 async def verify(
-    task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], box: Sandbox, *, plugins: Sequence[str] = ()
+    task: RepositoryTask,
+    tree: Tree,
+    left: Mapping[str, bytes],
+    box: Sandbox,
+    *,
+    plugins: Sequence[str] = (),
+    seconds: float = TESTS_SECONDS,
 ) -> Reward:
     """Whether the work is done.
 
@@ -36,6 +42,8 @@ async def verify(
         tree: The files that the task starts from.
         left: All files as the agent left them.
         box: A sandbox in the task's environment.
+        plugins: Of pytest, by module, that its tests need.
+        seconds: Of CPU time that its tests may take, each time they are run.
 
     Raises:
         InputError: The files are not those that the task was made of.
@@ -43,4 +51,4 @@ async def verify(
     """
     if tree.digest != task.tree:
         raise InputError(f"the task {task.id} starts from the files {task.tree}, and these are {tree.digest}")
-    return await check_of(task.category).check(Work.of(task, tree, left, plugins), box)
+    return await check_of(task.category).check(Work.of(task, tree, left, plugins=tuple(plugins), seconds=seconds), box)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from journeyman.core.score import Reward
 from journeyman.rewards.checks import Check, run_checks
@@ -13,6 +13,7 @@ from journeyman.tasks.repository.tree import Tree, in_tests, place_of_test, with
 
 NAME = "repository"
 TESTS_SECONDS = 120.0
+"""Of CPU time that tests may take on what somebody made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +31,13 @@ class Work:
     """With the reference."""
     plugins: tuple[str, ...] = ()
     """Of pytest, that the environment's tests need."""
+    seconds: float = TESTS_SECONDS
+    """Of CPU time that its tests may take."""
 
     @classmethod
-    def of(cls, task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], plugins: Sequence[str] = ()) -> "Work":
-        return cls(
-            task=task,
-            tree=tree,
-            start=task.start(tree),
-            left=task.taken(tree, left),
-            right=task.right(tree),
-            plugins=tuple(plugins),
-        )
+    def of(cls, task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], **more: Any) -> "Work":
+        """Of what somebody left; `more` is what else has a default."""
+        return cls(task=task, tree=tree, start=task.start(tree), left=task.taken(tree, left), right=task.right(tree), **more)
 
 
 class CategoryCheck(Protocol):
@@ -67,7 +64,7 @@ class TestsPass:
         if work.left.files == work.start.files:
             return done(False, "nothing was changed that may be changed")
         named = (*task.checks.fail_to_pass, *task.checks.pass_to_pass)
-        run = await run_suite(box, task.examined(work.tree, work.left), named, seconds=TESTS_SECONDS, plugins=work.plugins)
+        run = await run_suite(box, task.examined(work.tree, work.left), named, seconds=work.seconds, plugins=work.plugins)
         if why := failing(run, named):
             return done(False, why)
         return await believed(work, box)
@@ -86,7 +83,7 @@ def failing(run: SuiteRun, tests: Sequence[str]) -> str:
 
 async def believed(work: Work, box: Sandbox) -> Reward:
     """Whether passing says anything: the same tests, with what they expect changed by lot, must fail, beside the reference."""
-    limits = limits_for(work.left, TESTS_SECONDS)
+    limits = limits_for(work.left, work.seconds)
     checks = checks_of(work.task, work.task.examined(work.tree, work.right))
     # One after the other: whoever fakes results fakes them in the first file.
     for check in checks:
