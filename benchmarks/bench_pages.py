@@ -11,12 +11,12 @@ agents, models and times over 90 days. Pages are asked for over HTTP from a serv
 Beside them is a project of 200 runs and evaluations of 60 tasks, 50 playbooks, 20 rollouts that 100,000 sessions are on, 600
 documents, as many tasks, 200 runs of a pipeline, and a day of samples of four resources.
 
-Budget, and the exit code is 1 when a page misses it: 150 ms at p95 for every page over 100,000 traces; 12 kB of 1,000 bytes,
-compressed as they are sent; 60 kB and 10 requests with all files that a browser has not seen yet. What is said of a kind of
-page is its heaviest. Times are meant for a machine that does nothing else: beside other work they are a multiple of what they are
-there. A page is compressed by the server while the clock runs, as for a browser. These traces come in in another order
-than they began in, which is the hard case for a search. Statistics are asked for with other filters each time, or the page
-would remember them.
+Budget, and the exit code is 1 when a page misses it: 150 ms at p95 for every page over 100,000 traces; 12 kB of 1,000
+bytes, compressed as they are sent; 60 kB and 10 requests with all files that a browser has not seen yet. What is said of a
+kind of page is its heaviest. Times are meant for a machine that does nothing else: beside other work they are a multiple of
+what they are there. A page is compressed by the server while the clock runs, as for a browser. These traces come in in
+another order than they began in, which is the hard case for a search. Statistics are asked for with other filters each
+time, or the page would remember them.
 """
 
 import argparse

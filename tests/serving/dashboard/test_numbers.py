@@ -66,4 +66,4 @@ def test_every_number_leads_to_exactly_what_it_counts(pages: Visitor, store: Tra
             assert int(there[1] if there else 0) == count, f"{path}: {target}"
             followed[path] = followed.get(path, 0) + 1
     assert sum(followed.values()) > 150
-    assert {"/", "/performance", "/runs", "/tasks", "/tasks/ours.jsonl", "/evaluations"} <= followed.keys()
+    assert {"/", "/performance", "/runs", "/tasks", "/tasks/ours.jsonl"} <= followed.keys()

@@ -59,7 +59,7 @@ def test_months_and_years_weigh_no_more_than_days(pages: Visitor, store: TraceSt
     for table in ("agent", "model", "tool", "day"):
         is_light(pages, f"/performance?table={table}")
     text = pages.read("/performance?table=agent&after=400")
-    assert "401 to 410 of 410" in text
+    assert re.search(r"401 to (\d+) of \1<", text)
 
 
 def is_light(pages: Visitor, path: str) -> None:

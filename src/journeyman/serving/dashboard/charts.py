@@ -252,8 +252,8 @@ def _from_to(place: _Place, to: _Place) -> str:
     return f"{across:g}{down:g}" if down < 0 else f"{across:g} {down:g}"
 
 
-def _line(places: Sequence[_Place]) -> str:
-    """Through all of them; nothing where there is but one."""
+def line(places: Sequence[_Place]) -> str:
+    """A path through all places; nothing where there is but one."""
     if len(places) < 2:
         return ""
     return f"M{places[0][0]:g} {places[0][1]:g}l" + " ".join(_from_to(*each) for each in pairwise(places))
@@ -262,7 +262,7 @@ def _line(places: Sequence[_Place]) -> str:
 def _band(run: Sequence[ChartPoint], x: _Scale, y: _Scale) -> str:
     known = [(x(p.x), y(p.low), y(p.high)) for p in run if p.low is not None and p.high is not None]
     around = [*((at, high) for at, _, high in known), *((at, low) for at, low, _ in reversed(known))]
-    return _line(around) + "z" if len(known) > 1 else ""
+    return line(around) + "z" if len(known) > 1 else ""
 
 
 _ABOVE = ("band", "line", "bar", "part", "whisker", "dots")
@@ -277,7 +277,7 @@ def _shapes(chart: Chart, series: Series, x: _Scale, y: _Scale, step: float) -> 
         return
     if chart.kind == "line":
         yield f"band {series.style}", "".join(_band(run, x, y) for run in _runs(series))
-        yield f"line {series.style}", "".join(_line([(x(p.x), y(p.y or 0.0)) for p in run]) for run in _runs(series))
+        yield f"line {series.style}", "".join(line([(x(p.x), y(p.y or 0.0)) for p in run]) for run in _runs(series))
     seen = [point for point in _pointed_at(chart, series, x) if point.y is not None]
     if chart.kind == "whiskers":
         ends = ((x(p.x), y(p.low), y(p.high)) for p in seen if p.low is not None and p.high is not None)
