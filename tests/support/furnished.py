@@ -96,7 +96,7 @@ def furnish(path: Path, folder: Path) -> None:
     (folder / "ours.stats.json").write_text(json.dumps({"repository": "parcels", "seed": 0, "categories": {}}))
     pipelines(folder, 2)
     with open_alerts(path) as alerts:
-        alerts.add_samples(list(samples(2)))
+        alerts.add_samples(list(samples(24)))
         found = Measurement(rule="error_rate", breached=True, value=0.5, bound=0.05, says="2 of 4 conversations failed")
         if alert := step(AlertRule(name="error_rate", says="too many fail"), None, found, datetime.now(UTC)):
             alerts.add([alert], ("team",))
