@@ -166,3 +166,12 @@ def test_what_a_line_says_in_steps_ends_where_it_should(places: list[tuple[float
     assert len(across) == len(down) == len(places)
     assert sum(across) == pytest.approx(rounded[-1][0], abs=0.1)
     assert sum(down) == pytest.approx(rounded[-1][1], abs=0.1)
+
+
+@given(st.integers(1, 10**6))
+def test_ticks_of_whole_numbers_are_whole_and_few(most: int) -> None:
+    ticks = charts.nice_ticks(0, most, least=1.0)
+    assert all(tick == int(tick) for tick in ticks)
+    assert ticks[0] == 0
+    assert ticks[-1] >= most
+    assert 2 <= len(ticks) <= 5
