@@ -218,7 +218,7 @@ def nice_ticks(low: float, high: float, most: int = _TICKS, least: float = 0.0) 
     power = 10.0 ** math.floor(math.log10(rough))
     for step in (power, 2 * power, 2.5 * power, 5 * power, 10 * power, 20 * power):
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        if last - first < most and (not least or step >= least and not step % least):
+        if last - first < most and (not least or (step >= least and not step % least)):
             break
     return [round(number * step, 12) for number in range(first, last + 1)]
 
