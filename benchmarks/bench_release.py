@@ -4,6 +4,7 @@ have a rollout open, or ask a candidate each request a second time behind the an
     python -m benchmarks.bench_release
     python -m benchmarks.bench_release --quick --json
     python -m benchmarks.bench_release --store postgres
+    python -m benchmarks.bench_release --mirrored
 
 The playbook is of about 2,000 tokens; the rollout gives half of the sessions to it. Where requests have no session's name,
 each is the first of its session, whose arm is written before the upstream is asked; in the other rounds sessions are known.
@@ -20,6 +21,7 @@ import tempfile
 import time
 import urllib.request
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,6 +50,7 @@ _ADVICE = (
 
 
 SESSIONS = 50
+MIRRORED = "journeyman_release_mirrored_total"
 
 
 def playbook() -> Playbook:
@@ -96,6 +99,7 @@ def one_round(
         before, own = cpu_seconds(pid), own_cpu_seconds(pid)
         told = load(port, requests, connections, stream=False, sessions=sessions)
         recorded(port)
+        settled(port)
         spent, own_spent = cpu_seconds(pid) - before, own_cpu_seconds(pid) - own
         figures[name] = {**told, "cpu_ms": 1000 * spent / requests, "gateway_ms": 1000 * own_spent / requests}
     return figures
@@ -108,6 +112,14 @@ def counted(port: int, name: str) -> int:
     return round(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)))
 
 
+def settled(port: int) -> None:
+    """Wait until no request is mirrored any more: what goes on behind the answers of one is no cost of the next."""
+    before, deadline = -1, time.monotonic() + 60
+    while (now := counted(port, MIRRORED)) != before and time.monotonic() < deadline:
+        before = now
+        time.sleep(0.3 if now else 0)
+
+
 def added(rounds: list[dict[str, dict[str, float]]], what: str, by: str = "rollout") -> float:
     return statistics.median(each[by][what] - each["recording"][what] for each in rounds)
 
@@ -117,7 +129,22 @@ def ratio(rounds: list[dict[str, dict[str, float]]], what: str, of: str) -> floa
     return statistics.median(each[of][what] / each["recording"][what] for each in rounds)
 
 
-def compared(rounds: int, requests: int, store: str) -> dict[str, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a load of one connection gave, of known sessions, and of many connections; in each round by server."""
+
+    alone: list[dict[str, dict[str, float]]]
+    known: list[dict[str, dict[str, float]]]
+    many: list[dict[str, dict[str, float]]]
+    memory: dict[str, float]
+    sent: int
+    """Requests to each server."""
+    put_in: int
+    mirrored: int
+
+
+def measured(rounds: int, requests: int, store: str, *, mirror: bool) -> Measured:
+    """Beside a gateway that only records: one that mirrors; or one with a playbook, and one with a rollout."""
     upstream = free_port()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -128,48 +155,60 @@ def compared(rounds: int, requests: int, store: str) -> dict[str, float]:
         def at(name: str) -> tuple[str, str]:
             return "--store", stack.enter_context(made.database()) if made else f"sqlite:///{folder / name}.db"
 
-        file = folder / "playbook.json"
-        files.save(playbook(), file)
-        ours, shadow = at("rollout"), at("mirrored")
-        rollout(ours[1])
-        rollout(shadow[1], mirrored=True)
         stack.enter_context(started(sys.executable, "-m", "benchmarks.bench_gateway", "--answer", str(upstream)))
         time.sleep(2)
-        servers = {
-            "playbook": stack.enter_context(journeyman(upstream, "--playbook", str(file), *at("playbook"))),
-            "recording": stack.enter_context(journeyman(upstream, *at("recording"))),
-            "rollout": stack.enter_context(journeyman(upstream, *ours)),
-            "mirrored": stack.enter_context(journeyman(upstream, *shadow)),
-        }
+        servers = {"recording": stack.enter_context(journeyman(upstream, *at("recording")))}
+        if mirror:
+            shadow = at("mirrored")
+            rollout(shadow[1], mirrored=True)
+            servers["mirrored"] = stack.enter_context(journeyman(upstream, *shadow))
+        else:
+            file, ours = folder / "playbook.json", at("rollout")
+            files.save(playbook(), file)
+            rollout(ours[1])
+            servers["playbook"] = stack.enter_context(journeyman(upstream, "--playbook", str(file), *at("playbook")))
+            servers["rollout"] = stack.enter_context(journeyman(upstream, *ours))
         one_round(servers, max(50, requests // 10), 4, 0)
-        alone = [one_round(servers, requests, 1, number) for number in range(rounds)]
-        known = [one_round(servers, requests, 1, number, SESSIONS) for number in range(rounds)]
-        many = [one_round(servers, requests, 32, number, SESSIONS) for number in range(rounds)]
-        sent = max(50, requests // 10) + 3 * rounds * requests
-        put_in = counted(servers["playbook"][1], "journeyman_release_served_total{")
-        assert put_in == sent, "the playbook was not put into every request"
-        mirrored = counted(servers["mirrored"][1], 'journeyman_release_mirrored_total{outcome="answered"')
-        memory = {name: memory_mb(pid) for name, (pid, _) in servers.items()}
+        ports = {name: port for name, (_, port) in servers.items()}
+        return Measured(
+            alone=[one_round(servers, requests, 1, number) for number in range(rounds)],
+            known=[one_round(servers, requests, 1, number, SESSIONS) for number in range(rounds)],
+            many=[one_round(servers, requests, 32, number, SESSIONS) for number in range(rounds)],
+            memory={name: memory_mb(pid) for name, (pid, _) in servers.items()},
+            sent=max(50, requests // 10) + 3 * rounds * requests,
+            put_in=0 if mirror else counted(ports["playbook"], "journeyman_release_served_total{"),
+            mirrored=counted(ports["mirrored"], f'{MIRRORED}{{outcome="answered"') if mirror else 0,
+        )
+
+
+def mirrored(found: Measured) -> dict[str, float]:
+    return {
+        "mirrored_share": found.mirrored / found.sent,
+        "mirrored_p50_ms": added(found.known, "p50_ms", "mirrored"),
+        "mirrored_p50": ratio(found.known, "p50_ms", "mirrored"),
+        "mirrored_p99": ratio(found.known, "p99_ms", "mirrored"),
+        "mirrored_throughput": ratio(found.many, "per_second", "mirrored"),
+        "mirrored_memory_mb": found.memory["mirrored"] - found.memory["recording"],
+    }
+
+
+def compared(found: Measured) -> dict[str, float]:
+    assert found.put_in == found.sent, "the playbook was not put into every request"
     return {
         "tokens": len(playbook().prompt(Task(id="", question=""))) // CHARACTERS_PER_TOKEN,
-        "p50_ms": statistics.median(each["recording"]["p50_ms"] for each in alone),
-        "added_p50_ms": added(alone, "p50_ms", "playbook"),
-        "rollout_first_p50_ms": added(alone, "p50_ms"),
-        "rollout_first_p99_ms": added(alone, "p99_ms"),
-        "rollout_known_p50_ms": added(known, "p50_ms"),
-        "rollout_throughput": ratio(many, "per_second", "rollout"),
-        "mirrored_share": mirrored / sent,
-        "mirrored_p50_ms": added(known, "p50_ms", "mirrored"),
-        "mirrored_p50": ratio(known, "p50_ms", "mirrored"),
-        "mirrored_p99": ratio(known, "p99_ms", "mirrored"),
-        "mirrored_throughput": ratio(many, "per_second", "mirrored"),
-        "rollout_memory_mb": memory["rollout"] - memory["recording"],
-        "added_p99_ms": added(alone, "p99_ms", "playbook"),
-        "added_cpu_ms": added(alone, "cpu_ms", "playbook"),
-        "added_gateway_ms": added(alone, "gateway_ms", "playbook"),
-        "per_second": statistics.median(each["recording"]["per_second"] for each in many),
-        "throughput": ratio(many, "per_second", "playbook"),
-        "added_memory_mb": memory["playbook"] - memory["recording"],
+        "p50_ms": statistics.median(each["recording"]["p50_ms"] for each in found.alone),
+        "added_p50_ms": added(found.alone, "p50_ms", "playbook"),
+        "rollout_first_p50_ms": added(found.alone, "p50_ms"),
+        "rollout_first_p99_ms": added(found.alone, "p99_ms"),
+        "rollout_known_p50_ms": added(found.known, "p50_ms"),
+        "rollout_throughput": ratio(found.many, "per_second", "rollout"),
+        "rollout_memory_mb": found.memory["rollout"] - found.memory["recording"],
+        "added_p99_ms": added(found.alone, "p99_ms", "playbook"),
+        "added_cpu_ms": added(found.alone, "cpu_ms", "playbook"),
+        "added_gateway_ms": added(found.alone, "gateway_ms", "playbook"),
+        "per_second": statistics.median(each["recording"]["per_second"] for each in found.many),
+        "throughput": ratio(found.many, "per_second", "playbook"),
+        "added_memory_mb": found.memory["playbook"] - found.memory["recording"],
     }
 
 
@@ -179,10 +218,16 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=250, help="of each server in each round")
     parser.add_argument("--quick", action="store_true", help="15 rounds of 200 requests")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--mirrored", action="store_true", help="what a client notices of a candidate that is asked behind it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rounds, requests = (15, 200) if options.quick else (options.rounds, options.requests)
-    found = compared(rounds, requests, options.store)
+    told = measured(rounds, requests, options.store, mirror=options.mirrored)
+    if options.mirrored:
+        shown = mirrored(told)
+        print(json.dumps(shown) if options.json else _mirrored(shown))
+        return 0
+    found = compared(told)
     first = FIRST_MS[options.store]
     kept = (
         max(found["added_p50_ms"], found["rollout_known_p50_ms"]) <= ADDED_MS
@@ -204,15 +249,18 @@ def main() -> int:
         f"{found['rollout_throughput']:.1%}; memory {found['rollout_memory_mb']:+.0f} MB"
     )
     print(
-        f"every request mirrored ({found['mirrored_share']:.0%} were, others while there was much to do): a client's p50 "
-        f"{found['mirrored_p50_ms']:+.3f} ms ({found['mirrored_p50']:.1%}), p99 {found['mirrored_p99']:.1%}; at 32 connections "
-        f"{found['mirrored_throughput']:.1%}"
-    )
-    print(
         f"budget: {ADDED_MS} ms at the median, {first} of a session's first request, {THROUGHPUT:.0%} of the throughput: "
         f"{'kept' if kept else 'broken'}"
     )
     return 0 if kept else 1
+
+
+def _mirrored(found: dict[str, float]) -> str:
+    return (
+        f"every request mirrored ({found['mirrored_share']:.0%} were, others while there was much to do): a client's p50 "
+        f"{found['mirrored_p50_ms']:+.3f} ms ({found['mirrored_p50']:.1%}), p99 {found['mirrored_p99']:.1%}; at 32 connections "
+        f"{found['mirrored_throughput']:.1%}; memory {found['mirrored_memory_mb']:+.0f} MB"
+    )
 
 
 if __name__ == "__main__":

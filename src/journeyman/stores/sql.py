@@ -36,6 +36,7 @@ from journeyman.stores.traces import codec, writing
 from journeyman.stores.traces import labels as opinions
 from journeyman.stores.traces import query as finding
 from journeyman.stores.traces.base import Given, Label, Page, Pruned, Query, SpanRow, Statistics, TraceSession, TraceSummary
+from journeyman.stores.traces.digests import make_blocks
 from journeyman.stores.traces.query import (
     NEWEST_FIRST,
     OLDEST_FIRST,
@@ -152,9 +153,7 @@ class SqlTraces(FeedbackStore):
         self._newest = newest
         if filled:
             # Now, for a small share of what adding them took, and not when somebody waits for a page.
-            from journeyman.stores.traces import statistics
-
-            statistics.make_blocks(self._database, filled)
+            make_blocks(self._database, filled)
         return added
 
     def add_spans(self, spans_: Sequence[SpanRow]) -> None:

@@ -4,9 +4,7 @@ Medians and 95th percentiles are exact, interpolated between the two nearest as 
 """
 
 import json
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -17,72 +15,23 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from journeyman.core.errors import StoreError
 from journeyman.core.trace import MIRROR
 from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
-from journeyman.stores.tables import micros, moment, unescaped
+from journeyman.stores.tables import micros, moment
 from journeyman.stores.traces.base import MOST_STEPS, STEPS_FROM, Query, Statistics, StatisticsGroup, ToolStatistics
-from journeyman.stores.traces.query import conditions, labelled_by_person
+from journeyman.stores.traces.digests import DIGESTED, NAMED, Name, blocks_of, body_of, kept_digests, make
+from journeyman.stores.traces.query import conditions
 from journeyman.stores.traces.tables import (
     DIGEST_BLOCK,
-    TRACE_CANDIDATES,
     TRACE_DIGESTS,
-    TRACE_MODELS,
-    TRACE_TOOLS,
     TRACES,
 )
-from journeyman.stores.traces.writing import take_turn
-
-# What statistics add up, column by column and kept ready: of a hundred thousand traces it is read in milliseconds.
-#
-# Traces lie in blocks by their `seq`. A trigger throws the digest of a block away when one of its traces is added, changed or
-# forgotten; it is made anew when statistics are next asked for. The newest block, which grows, is read from the tables each
-# time.
-# A digest holds every number, no summary of them: sums, medians and filters come out as they would from the tables. Whoever
-# asks again in the same process reads only the digests that were made since, which their stamps tell.
 
 Column = npt.NDArray[Any]
 Table = dict[str, Column]
 """Columns of one length, by name."""
-Name = str | None
-
-_FORMAT = 3
-"""Of the bodies; another number, and they are made anew. To be raised with every change of what follows."""
-_STAMP_BITS, _FORMAT_BITS = 47, 8
-"""The column `format` ends in bits of the format; before them is a stamp, a number that no other body of a block has."""
-_TRACE = {
-    **dict.fromkeys(("seq", "at"), "<i8"),
-    **dict.fromkeys(("agent", "domain", "source", "tool_calls", "failed_tool_calls"), "<i4"),
-    **dict.fromkeys(("label", "person", "failed", "error"), "i1"),
-    **dict.fromkeys(("reward", "seconds"), "<f8"),
-}
-"""`label` is 1, 0, or -1 where there is none; `person`: a person gave it. NaN is unknown."""
-_MODEL = {
-    **{"trace": "<i8", "model": "<i4", "cost": "<f8", "seconds": "<f8"},
-    **dict.fromkeys(("calls", "input_tokens", "output_tokens", "uncounted", "unpriced"), "<i8"),
-}
-_TOOL = {"trace": "<i8", "tool": "<i4", "calls": "<i4", "failures": "<i4", "timed": "<i4", "seconds": "<f8"}
-_LABEL = sa.case((TRACES.c.label.is_(True), 1), (TRACES.c.label.is_(False), 0), else_=-1)
-_COLUMNS: Mapping[str, sa.ColumnElement[Any]] = {
-    "at": sa.type_coerce(TRACES.c.started_at, sa.BigInteger),
-    "label": _LABEL,
-    "person": sa.case((labelled_by_person(), 1), else_=0),
-    "failed": sa.case((TRACES.c.failed, 1), else_=0),
-    "error": sa.case((TRACES.c.error.is_not(None), 1), else_=0),
-}
-_CANDIDATE = {"trace": "<i8", "candidate_id": "<i4"}
-_IN_FORCE = sa.union_all(
-    sa.select(TRACES.c.seq.label("trace"), TRACES.c.candidate_id),
-    sa.select(TRACE_CANDIDATES.c.trace, TRACE_CANDIDATES.c.candidate_id),
-).subquery()
-"""What was released to each trace: the first candidate stands in `traces`."""
-_TABLES: Sequence[tuple[sa.FromClause, Mapping[str, str]]] = (
-    (TRACES, _TRACE), (TRACE_MODELS, _MODEL), (TRACE_TOOLS, _TOOL), (_IN_FORCE, _CANDIDATE),
-)  # fmt: skip
-_NAMED = ("agent", "domain", "source", "model", "tool", "candidate_id")
-"""Columns that hold the place of a name among the `names`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +79,23 @@ class DigestCache:
 
     def read(self, connection: sa.Connection) -> Columns:
         """Of every trace: what is known already, digests that were made since, and where there is none the tables."""
-        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
-        blocks = _blocks(connection)
+        stamps = {block: stamp for block, stamp in connection.execute(kept_digests(TRACE_DIGESTS.c.format))}
+        blocks = blocks_of(connection)
         first = list(takewhile(stamps.__contains__, blocks))
         known = self._complete(connection, {block: stamps[block] for block in first})
-        rest = [_looked_up_digests(connection, block) for block in blocks[len(first) :]]
-        told = (known, *map(_packed, rest))
+        rest = [body_of(connection, block) for block in blocks[len(first) :]]
+        told = (known, *rest)
         last, columns = self._last
         if last != told:
-            columns = _together([known.whole, *rest])
+            columns = _together([known.whole, *map(_unpacked, rest)])
             self._known = known = known.within(columns)
             self._last = (known, *told[1:]), columns
         return columns
 
     def count(self, connection: sa.Connection) -> int | None:
         """How many traces there are, mirrored ones left out; `None` where that would have to be read."""
-        known, blocks = self._known, _blocks(connection)
-        stamps = {block: stamp for block, stamp in connection.execute(_kept(TRACE_DIGESTS.c.format))}
+        known, blocks = self._known, blocks_of(connection)
+        stamps = {block: stamp for block, stamp in connection.execute(kept_digests(TRACE_DIGESTS.c.format))}
         if not known.stamps or known.stamps != stamps or stamps.keys() != set(blocks[:-1]):
             return None
         newest = (*conditions(connection, Query()), TRACES.c.seq >= blocks[-1] << DIGEST_BLOCK)
@@ -157,7 +106,7 @@ class DigestCache:
         known = self._known
         if known.stamps != stamps:
             new = [block for block, stamp in stamps.items() if known.stamps.get(block) != stamp]
-            rows = connection.execute(_kept(TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.block.in_(new)))
+            rows = connection.execute(kept_digests(TRACE_DIGESTS.c.body).where(TRACE_DIGESTS.c.block.in_(new)))
             pieces = {**known.pieces, **{block: _unpacked(body) for block, body in rows}}
             whole = _together([pieces[block] for block in stamps])
             known = _KnownDigests(stamps, {block: pieces[block] for block in stamps}, whole)
@@ -166,7 +115,7 @@ class DigestCache:
 
 def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) -> Iterator[Columns]:
     """The parts that a whole was put together of, as views of it."""
-    begins = [0] * len(_TABLES)
+    begins = [0] * len(DIGESTED)
     for block in order:
         ends = [begin + len(next(iter(table.values()))) for begin, table in zip(begins, pieces[block].tables, strict=True)]
         traces, models, tools, candidates = (
@@ -177,95 +126,16 @@ def _split(whole: Columns, pieces: Mapping[int, Columns], order: Iterable[int]) 
         begins = ends
 
 
-def make(database: Database) -> None:
-    """Make the digests that are missing, each in a short transaction. Where the store can only be read, there are none."""
-    with database.read() as connection:
-        full = _blocks(connection)[:-1]
-        kept = {block for block, _ in connection.execute(_kept(TRACE_DIGESTS.c.format))}
-    make_blocks(database, [block for block in full if block not in kept])
-
-
-def make_blocks(database: Database, blocks: Iterable[int]) -> None:
-    """Make the digests of full blocks that have none."""
-    with suppress(StoreError):
-        for block in blocks:
-            _make(database, block)
-
-
-def _make(database: Database, block: int) -> None:
-    with database.write() as connection:
-        # While it is our turn nobody writes, so what is looked up is what holds when it is kept.
-        take_turn(connection)
-        if connection.scalar(_kept(TRACE_DIGESTS.c.format).where(TRACE_DIGESTS.c.block == block)) is not None:
-            return
-        connection.execute(sa.delete(TRACE_DIGESTS).where(TRACE_DIGESTS.c.block == block))
-        body = _packed(_looked_up_digests(connection, block))
-        stamped = secrets.randbits(_STAMP_BITS) << _FORMAT_BITS | _FORMAT
-        connection.execute(sa.insert(TRACE_DIGESTS).values(block=block, format=stamped, body=body))
-
-
-def _kept(what: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Each block that has a digest which can be read, and something of it."""
-    return sa.select(TRACE_DIGESTS.c.block, what).where(TRACE_DIGESTS.c.format % (1 << _FORMAT_BITS) == _FORMAT)
-
-
-def _blocks(connection: sa.Connection) -> range:
-    first, last = (connection.scalar(sa.select(end(TRACES.c.seq))) for end in (sa.func.min, sa.func.max))
-    return range(0) if first is None or last is None else range(first >> DIGEST_BLOCK, (last >> DIGEST_BLOCK) + 1)
-
-
-def _looked_up_digests(connection: sa.Connection, block: int) -> Columns:
-    names: dict[str, dict[Name, int]] = {name: {} for name in _NAMED}
-    first = block << DIGEST_BLOCK
-    found: list[Table] = []
-    for table, columns in _TABLES:
-        seq = table.c.seq if table is TRACES else table.c.trace
-        where = [seq.between(first, first + (1 << DIGEST_BLOCK) - 1)]
-        if table is TRACES:
-            where.append(TRACES.c.duplicate_of.is_(None))
-        wanted = (_COLUMNS[name] if name in _COLUMNS else _as_kept(table, name) for name in columns)
-        found.append(_table(connection.execute(sa.select(*wanted).where(*where).order_by(seq)).all(), columns, names))
-    traces, *others = found
-    models, tools, candidates = (only(rows, np.isin(rows["trace"], traces["seq"])) for rows in others)
-    read = {name: [_read(each) for each in known] for name, known in names.items()}
-    return Columns(traces, models, tools, candidates, read)
-
-
-def _as_kept(table: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
-    """Names are read as they are kept: there are thousands, and few different ones."""
-    return sa.type_coerce(table.c[name], sa.Text) if name in _NAMED else table.c[name]
-
-
-def _read(name: Name) -> Name:
-    return None if name is None else unescaped(name)
-
-
 def only(table: Table, which: Column) -> Table:
     """The rows of a table that a mask lets through, or that stand at these places."""
     return {name: column[which] for name, column in table.items()}
-
-
-def _table(rows: Sequence[Any], columns: Mapping[str, str], names: Mapping[str, dict[Name, int]]) -> Table:
-    found: Table = {}
-    for name, values in zip(columns, zip(*rows, strict=True) if rows else ((),) * len(columns), strict=True):
-        if name in names:
-            known = names[name]
-            values = tuple([known.setdefault(value, len(known)) for value in values])
-        found[name] = np.array(values, columns[name])
-    return found
-
-
-def _packed(columns: Columns) -> bytes:
-    counts = [len(next(iter(table.values()))) for table in columns.tables]
-    head = json.dumps({"names": columns.names, "rows": counts}).encode()
-    return b"\n".join((head, b"".join(column.tobytes() for table in columns.tables for column in table.values())))
 
 
 def _unpacked(body: bytes) -> Columns:
     at = body.index(b"\n") + 1
     head = json.loads(body[:at])
     found: list[Table] = []
-    for (_, columns), count in zip(_TABLES, head["rows"], strict=True):
+    for (_, columns), count in zip(DIGESTED, head["rows"], strict=True):
         table: Table = {}
         for name, kind in columns.items():
             table[name] = np.frombuffer(body, kind, count, at)
@@ -276,14 +146,14 @@ def _unpacked(body: bytes) -> Columns:
 
 
 def _together(blocks: Sequence[Columns]) -> Columns:
-    names: dict[str, dict[Name, int]] = {name: {} for name in _NAMED}
+    names: dict[str, dict[Name, int]] = {name: {} for name in NAMED}
     places: dict[int, Mapping[str, Column | None]] = {}
     for block in blocks:
         # Parts of one whole have their names in common.
         if id(block.names) not in places:
             places[id(block.names)] = _places(block.names, names)
     found: list[Table] = []
-    for at, (_, columns) in enumerate(_TABLES):
+    for at, (_, columns) in enumerate(DIGESTED):
         table: Table = {}
         for name, kind in columns.items():
             parts = [block.tables[at][name] for block in blocks]

@@ -123,7 +123,7 @@ def _digest(before: bytes, text: str) -> bytes:
 
 MOST_ENDS = 25_000
 """Ends of conversations that are remembered: some 10 MB."""
-MOST_TEXT = 10_000_000
+MOST_TEXT = 4_000_000
 """Characters of the traces that are held; longer ago ones are asked for where they are kept."""
 MOST_ALIKE = 16
 """Conversations that are remembered for one and the same end."""
