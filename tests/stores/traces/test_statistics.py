@@ -205,3 +205,25 @@ def test_rows_and_steps_are_found_alike_where_numbers_are_dense_and_where_they_a
     assert (steps[step] == wanted // 3).all()
     nothing = np.zeros(0, np.int64)
     assert len(statistics._rows_of(nothing, nothing)) == len(statistics._steps_of(nothing, 3)[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "every"),
+    [(1, timedelta(minutes=5)), (30, timedelta(hours=1)), (70, timedelta(hours=3)), (24 * 38, timedelta(days=1)),
+     (24 * 90, timedelta(weeks=1)), (24 * 1000, timedelta(weeks=4)), (24 * 4000, timedelta(weeks=4))],
+)  # fmt: skip
+def test_few_steps_of_time_hold_all_traces(tmp_path: Path, hours: int, every: timedelta) -> None:
+    traces = [
+        Trace(id=f"t{n}", task_id="k", candidate_id="base", started_at=NOON - timedelta(hours=hours * n / 50)) for n in range(51)
+    ]
+    with opened("memory", tmp_path) as store:
+        store.add([*traces, Trace(id="untimed", task_id="k", candidate_id="base", started_at=datetime.fromtimestamp(0, UTC))])
+        found = store.statistics()
+    assert found.every == every
+    begins = {group.name: datetime.fromisoformat(group.name).replace(tzinfo=UTC) for group in found.by_time}
+    for group in found.by_time:
+        begin = begins[group.name]
+        if group.name != "1970-01-01":
+            assert group.traces == sum(begin <= trace.started_at < begin + every for trace in traces)
+            assert every < timedelta(weeks=1) or begin.weekday() == 0
+    assert sum(group.traces for group in found.by_time if group.name != "1970-01-01") == len(traces)
