@@ -214,7 +214,8 @@ def test_rows_and_steps_are_found_alike_where_numbers_are_dense_and_where_they_a
 )  # fmt: skip
 def test_few_steps_of_time_hold_all_traces(tmp_path: Path, hours: int, every: timedelta) -> None:
     traces = [
-        Trace(id=f"t{n}", task_id="k", candidate_id="base", started_at=NOON - timedelta(hours=hours * n / 50)) for n in range(51)
+        Trace(id=f"t{n}", task_id="k", candidate_id="base", started_at=NOON - timedelta(hours=hours * n / 50))
+        for n in range(51)
     ]
     with opened("memory", tmp_path) as store:
         store.add([*traces, Trace(id="untimed", task_id="k", candidate_id="base", started_at=datetime.fromtimestamp(0, UTC))])
