@@ -131,7 +131,7 @@ def test_a_monitor_that_stopped_is_not_well(kept: AlertStore, pages: Visitor) ->
 
 
 def test_resources_are_drawn_by_the_highest_of_each_step_with_gaps() -> None:
-    seen = [sample(40, cpu=0.2), sample(40, cpu=0.9), sample(20, cpu=0.3)]
+    seen = [sample(160, cpu=0.2), sample(160, cpu=0.9), sample(20, cpu=0.3)]
     (chart,) = resource_charts(seen, 0.8)
     values = [point.y for point in chart.points]
     assert (values[0], values[-1]) == (0.9, 0.3)

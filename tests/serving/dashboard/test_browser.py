@@ -1,5 +1,6 @@
 """The pages in a real browser: found, read, labelled, undone; with keys, without a script, and with a trace that means harm."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,14 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from journeyman.core import plan
-from journeyman.core.plan import Plan, Subtask
-from journeyman.core.trace import AgentCall, Trace
+from journeyman.serving.dashboard import routes
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.stores.traces.base import TraceStore
 from tests.serving.dashboard.test_hostile import EVIL, hostile
+from tests.support.furnished import addresses, furnish, planned, shown
 from tests.support.pages import WHO, Serve
-from tests.support.projects import NEW, RUNS, project
 from tests.support.watched import NOON, booking
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ class Desk:
     page: "Page"
     url: str
     wrong: list[str]
+    pages: list[str]
+    """An address or more of each page that the server has; the last is that of none, which a browser calls wrong."""
 
     def go(self, path: str) -> "Page":
         self.page.goto(self.url + path)
@@ -68,18 +69,13 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
-LEARNED = ("/", "/learn", "/alerts", "/system", "/documents", "/runs", f"/runs/{RUNS[1]}",
-           f"/runs/compare?a={RUNS[0]}&b={RUNS[1]}", "/evaluations",
-           f"/evaluations/{RUNS[1]}", "/playbooks", f"/playbooks/{NEW.id}", "/releases",
-           "/releases/context:desk%2Foslo", "/audit", "/nothing")  # fmt: skip
-
-
 @pytest.fixture
 def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) -> Iterator[Desk]:
     store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
     # Apart, so that the list has these traces alone.
-    project(tmp_path / "project.db")
-    url = serve(store, (), ProjectStores(tmp_path / "project.db", release_tokens=["a-token-for-releases"]))
+    furnish(tmp_path / "project.db", tmp_path)
+    project = ProjectStores(tmp_path / "project.db", release_tokens=["a-token-for-releases"], folder=tmp_path)
+    url = serve(store, (), project)
     page = browser.new_page(viewport={"width": 1280, "height": 860})
     page.set_default_timeout(10_000)
     wrong: list[str] = []
@@ -87,7 +83,7 @@ def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) ->
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith((url, "data:")) else wrong.append(request.url))
-    yield Desk(page, url, wrong)
+    yield Desk(page, url, wrong, addresses(routes(store, who=WHO, project=project)))
     wrong += page.evaluate("window.violations")
     page.close()
     assert wrong == []
@@ -338,11 +334,9 @@ def test_light_and_dark_can_be_chosen_and_stay(desk: Desk) -> None:
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: int) -> None:
-    trace = hostile("word" * 200 + EVIL)
-    store.add([trace, booking("s", session="visit")])
+    store.add([hostile("word" * 200 + EVIL), *shown()])
     desk.page.set_viewport_size({"width": width, "height": 844})
-    own = ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/performance", "/login")
-    for path in (*own, *LEARNED):
+    for path in desk.pages:
         page = desk.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     # The browser tells of what is not there, too.
@@ -350,9 +344,8 @@ def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: 
 
 
 def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
-    store.add([booking("s", session="visit")])
-    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/performance", "/login")
-    for path in (*own, *LEARNED):
+    store.add(shown())
+    for path in desk.pages:
         page = desk.go(path)
         nameless = page.evaluate(
             """[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((each) =>
@@ -373,14 +366,15 @@ def test_axe_finds_nothing_against_the_guidelines(
     browser: "Browser", desk: Desk, store: TraceStore, theme: Literal["light", "dark"], width: int
 ) -> None:
     axe = Path(str(pytest.importorskip("axe_playwright_python").__file__)).with_name("axe.min.js").read_text()
-    store.add([booking("s", session="visit")])
+    store.add(shown())
     desk.go("/login")
-    own = ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/performance", "/login")
     # Our pages let nobody in: axe needs a way past that, and nothing else does.
     with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True) as context:
         page = context.new_page()
-        for path in (*own, *LEARNED):
+        for path in desk.pages:
             page.goto(desk.url + path)
+            # What is folded is read, too.
+            page.evaluate("document.querySelectorAll('main details').forEach((each) => { each.open = true; })")
             page.evaluate(axe)
             found = page.evaluate(f"axe.run(document, {{runOnly: {list(GUIDELINES)}}})")
             assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found["violations"]] == [], path
@@ -397,6 +391,65 @@ def test_a_page_is_reached_by_the_letters_of_its_name(desk: Desk) -> None:
     page.get_by_role("link", name="Search for").click()
     page.wait_for_url("**/traces?q=question%20007")
     desk.expect_count("#rows li.row", 1)
+
+
+def test_each_of_the_dashboards_is_found_by_its_name(desk: Desk) -> None:
+    page = desk.go("/")
+    for name, path, heading in (
+        ("training progress", "/runs", "Runs"),
+        ("model performance", "/performance", "Performance"),
+        ("system health", "/system", "System health"),
+        ("a/b test results", "/releases", "Releases"),
+        ("resource utilization", "/system#resources", "System health"),
+    ):
+        page.keyboard.press("Control+k")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{path}")
+        assert page.locator("h1").inner_text() == heading
+
+
+def test_a_bar_says_what_it_is_of_and_leads_there(desk: Desk) -> None:
+    page = desk.go("/performance")
+    bar = page.locator(".chart svg.wide").first.locator(".hits a").first
+    said = bar.locator("title").text_content() or ""
+    assert "with errors" not in said
+    many = int(said.rpartition(" ")[2])
+    bar.click()
+    page.wait_for_url("**/traces?since=*")
+    assert page.locator("[data-count]").get_attribute("data-count") == str(many)
+
+
+def test_a_telephone_draws_the_same_as_a_desk(desk: Desk) -> None:
+    page = desk.go("/performance")
+    shapes = page.locator(".shapes").first
+    assert shapes.is_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert not shapes.is_visible()
+    drawn = page.locator(".chart svg.narrow").first.bounding_box()
+    inside = page.locator(".chart svg.narrow use").first.bounding_box()
+    assert drawn is not None
+    assert inside is not None
+    assert inside["width"] > 0.7 * drawn["width"]
+    assert drawn["x"] < inside["x"]
+    assert inside["x"] + inside["width"] <= drawn["x"] + drawn["width"]
+
+
+_TICKING = re.compile(r"\d[\d:,. ]*(?:seconds? ago|ms|s|min|UTC)?")
+
+
+def test_every_page_says_the_same_without_a_script(browser: "Browser", desk: Desk, store: TraceStore) -> None:
+    store.add(shown())
+    with browser.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 860}) as context:
+        plain = context.new_page()
+        for path in desk.pages:
+            plain.goto(desk.url + path)
+            said = {_TICKING.sub("0", line).strip() for line in desk.go(path).locator("main").inner_text().splitlines()}
+            known = {_TICKING.sub("0", line).strip() for line in plain.locator("main").inner_text().splitlines()}
+            assert plain.locator("h1").is_visible(), path
+            # Which columns are shown is chosen by a script alone.
+            assert said - known - {"Columns"} == set(), path
+    desk.wrong.remove(NOT_THERE)
 
 
 def test_a_table_is_sorted_by_what_its_cells_say(desk: Desk, store: TraceStore) -> None:
@@ -464,10 +517,7 @@ def test_signing_in_shows_what_was_asked_for(browser: "Browser", store: TraceSto
 
 
 def test_the_plan_of_a_trace_is_a_picture_that_leads_to_its_steps(desk: Desk, store: TraceStore) -> None:
-    subtasks = (Subtask(id="read", text="Read the report"), Subtask(id="sum", text="Sum it up", after=("read",)))
-    steps = [AgentCall(agent="small", id=each.id, raw={"subtask": each.id, "state": "done"}) for each in subtasks]
-    raw = {"plan": plan.written(Plan(instruction="What does it say?", subtasks=subtasks))}
-    store.add([Trace(id="planned", task_id="t", candidate_id="base", started_at=NOON, steps=tuple(steps), raw=raw)])
+    store.add([planned()])
     page = desk.go("/traces/planned")
     picture = page.get_by_role("region", name="The plan as a graph")
     assert picture.is_visible()

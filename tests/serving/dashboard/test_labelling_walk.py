@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,9 +202,22 @@ def test_without_a_script_all_of_it_is_said_and_undone(browser: "Browser", url: 
     context.close()
 
 
-def test_a_proposed_label_is_accepted_by_key(visit: "Page", store: TraceStore) -> None:
-    store.label("t002", True, who="auto-labeler", at=NOON, probability=0.9)
+@pytest.mark.parametrize("good", [True, False])
+def test_a_proposed_label_is_accepted_by_key(visit: "Page", store: TraceStore, good: bool) -> None:
+    for id in ("t002", f"t{TRACES - 1:03}"):
+        store.label(id, good, who="auto-labeler", at=NOON, probability=0.9)
     visit.goto("/traces/t002")
     visit.keyboard.press("a")
-    expect_toast(visit, "Labelled good")
-    assert replace(store.labels("t002")[-1], at=NOON).who == WHO
+    expect_toast(visit, f"Labelled {'good' if good else 'bad'}")
+    last = store.labels("t002")[-1]
+    assert (last.who, last.good) == (WHO, good)
+    # In the list it is that of the row where one stands; where none is proposed nothing is said.
+    visit.goto("/traces")
+    visit.keyboard.press("j")
+    visit.keyboard.press("a")
+    expect_toast(visit, f"Labelled {'good' if good else 'bad'}")
+    visit.keyboard.press("j")
+    visit.keyboard.press("a")
+    visit.wait_for_timeout(300)
+    said = [label for label in store.labels() if label.who == WHO]
+    assert {(label.trace_id, label.good) for label in said} == {("t002", good), (f"t{TRACES - 1:03}", good)}

@@ -10,25 +10,28 @@ from urllib.parse import urljoin
 
 import pytest
 
+from journeyman.serving.dashboard import routes
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import TraceStore
-from tests.support.pages import Visitor, visitor
-from tests.support.projects import NEW, RUNS, project
+from tests.support.furnished import NOT_FOUND, addresses, furnish, shown
+from tests.support.pages import WHO, Visitor, visitor
 from tests.support.watched import booking
 
-LINK = re.compile(r"<a\b[^>]*\bdata-n=\"(\d+)\"[^>]*>")
+LINK = re.compile(r"<a\b([^>]*)>([^<]*)")
+NUMBER = re.compile(r"\d[\d,]*")
 HERE = re.compile(r'data-count="(\d+)"')
-PAGES = (
-    "/", "/performance", "/performance?agent=hotel", "/performance?error=yes&since=3000d", "/evaluations",
-    "/playbooks", "/releases",
-    f"/evaluations/{RUNS[1]}", f"/playbooks/{NEW.id}", f"/runs/{RUNS[1]}",
-)  # fmt: skip
+MORE = ("/performance?agent=hotel", "/performance?error=yes&since=3000d", "/performance?table=agent")
 
 
 @pytest.fixture
-def pages(store: TraceStore, guard: Guard, tmp_path: Path) -> Visitor:
-    rollout = project(tmp_path / "journeyman.db")
+def project(tmp_path: Path) -> ProjectStores:
+    furnish(tmp_path / "journeyman.db", tmp_path)
+    return ProjectStores(tmp_path / "journeyman.db", folder=tmp_path)
+
+
+@pytest.fixture
+def pages(store: TraceStore, guard: Guard, project: ProjectStores) -> Visitor:
     now = datetime.now(UTC)
     agents = ("hotel", "flights", None)
     store.add(
@@ -39,23 +42,28 @@ def pages(store: TraceStore, guard: Guard, tmp_path: Path) -> Visitor:
     store.add(replace(each, error="ModelBusy: overloaded") if each.id != "e3" else each for each in broken)
     for n in range(0, 40, 5):
         store.label(f"b{n}", n % 2 == 0, who="ada", at=now)
-    assert rollout
-    return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db"))
+    store.add([*shown(), booking("t001")])
+    return visitor(store, guard, project=project)
 
 
 def links(page: str, base: str) -> Iterator[tuple[str, int]]:
-    for found in LINK.finditer(page):
-        href = re.search(r'href="([^"]*)"', found[0])
-        assert href, found[0]
-        yield urljoin(base, unescape(href[1])), int(found[1])
+    """Links that say of how many things they are: in words of their own, or as `data-n`."""
+    for given, said in LINK.findall(page):
+        told = re.search(r'data-n="(\d+)"', given)
+        href = re.search(r'href="([^"]*)"', given)
+        if href and (told or NUMBER.fullmatch(said.strip())):
+            yield urljoin(base, unescape(href[1])), int(told[1] if told else said.strip().replace(",", ""))
 
 
-def test_every_number_leads_to_exactly_what_it_counts(pages: Visitor) -> None:
-    followed = 0
-    for path in PAGES:
+def test_every_number_leads_to_exactly_what_it_counts(pages: Visitor, store: TraceStore, project: ProjectStores) -> None:
+    followed = dict[str, int]()
+    for path in (*addresses(routes(store, who=WHO, project=project)), *MORE):
+        if path == NOT_FOUND:
+            continue
         for target, count in links(pages.read(path), path):
             there = HERE.search(pages.read(target))
             # An empty list says so in words.
             assert int(there[1] if there else 0) == count, f"{path}: {target}"
-            followed += 1
-    assert followed > 100
+            followed[path] = followed.get(path, 0) + 1
+    assert sum(followed.values()) > 150
+    assert {"/", "/performance", "/runs", "/tasks", "/tasks/ours.jsonl"} <= followed.keys()

@@ -134,7 +134,7 @@ def test_a_rollout_says_whether_to_go_on_with_its_band_and_its_limits(rollout: R
     page = pages.read(f"/releases/{rollout.id}")
     text = words_of(page)
     assert title(page) == "BETTER +0.20 · context:desk/oslo"
-    assert page.count('<path class="band candidate"') == 2
+    assert page.count('<path class="band candidate"') == 1
     assert "after 240 sessions: +20 (+7 … +33)" in page
     assert "This band holds at every moment" in text
     assert "success decides 60 sessions 180 +0.200 (+0.067 … +0.333)" in text

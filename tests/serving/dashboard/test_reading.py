@@ -1,10 +1,16 @@
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
+from journeyman.serving.dashboard import charts
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, Series
 from journeyman.serving.dashboard.figures import of_step, over_time
 from journeyman.serving.dashboard.trace_page import read, worth
@@ -126,5 +132,46 @@ def test_of_very_many_points_all_stand_in_the_table_and_the_last_is_drawn() -> N
         assert len(drawing.spots) < 200
         assert drawing.spots[-1].says == "after 599"
         # The line itself goes through every point.
-        assert drawing.lines[0][1].count("L") == 599
+        assert len(re.findall(r"-?[\d.]+", dict(drawing.shapes)["line candidate"])) == 2 * 600
         assert all(round(later.x - one.x, 2) >= 4 for one, later in pairwise(drawing.spots[:-1]))
+
+
+def test_weeks_of_a_season_begin_with_their_mondays_and_lead_to_their_traces() -> None:
+    weeks = [day("2026-03-02", 4), day("2026-03-16", 2, errors=0)]
+    (traces, *_) = over_time(weeks, {}, Query(since=datetime(2026, 3, 4, tzinfo=UTC)), timedelta(weeks=1))
+    assert traces.title == "Traces by week, with errors marked"
+    assert [point.says for point in traces.points] == [
+        "2026-03-02 to 2026-03-08: 4, 1 with errors", "2026-03-09 to 2026-03-15: no traces", "2026-03-16 to 2026-03-22: 2",
+    ]  # fmt: skip
+    assert traces.points[2].link == "/traces?since=2026-03-16&until=2026-03-23"
+    assert "since=2026-03-04T" in traces.points[0].link
+    (long, *_) = over_time([day("2026-03-02", 4)], {}, Query(), timedelta(weeks=4))
+    assert long.title == "Traces every 4 weeks, with errors marked"
+
+
+def test_of_two_lines_one_says_both() -> None:
+    *_, times = over_time([day("2026-03-01", 4, median_seconds=2.0), day("2026-03-02", 4)], {}, Query())
+    assert [point.says for point in times.points if point.says] == [
+        "2026-03-01: median 2.0 s, p95 4.0 s", "2026-03-02: median ?, p95 4.0 s",
+    ]  # fmt: skip
+    assert len(times.drawings[0].spots) == 2
+
+
+@given(st.lists(st.tuples(st.floats(0, 640), st.floats(0, 190)), min_size=2, max_size=60))
+def test_what_a_line_says_in_steps_ends_where_it_should(places: list[tuple[float, float]]) -> None:
+    rounded = [(round(x, 1), round(y, 1)) for x, y in places]
+    path = charts.line(rounded)
+    numbers = [float(each) for each in re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", path)]
+    across, down = numbers[0::2], numbers[1::2]
+    assert len(across) == len(down) == len(places)
+    assert sum(across) == pytest.approx(rounded[-1][0], abs=0.1)
+    assert sum(down) == pytest.approx(rounded[-1][1], abs=0.1)
+
+
+@given(st.integers(1, 10**6))
+def test_ticks_of_whole_numbers_are_whole_and_few(most: int) -> None:
+    ticks = charts.nice_ticks(0, most, least=1.0)
+    assert all(tick == int(tick) for tick in ticks)
+    assert ticks[0] == 0
+    assert ticks[-1] >= most
+    assert 2 <= len(ticks) <= 5

@@ -95,7 +95,7 @@ def test_a_file_of_tasks_is_told_by_category_with_why_candidates_fell(here: Path
 
 def test_more_tasks_than_a_page_holds_are_on_the_next(here: Path, pages: Visitor) -> None:
     first = pages.read("/tasks/ours.jsonl")
-    assert "More tasks" in first
+    assert "1 to 50 of 120" in first
     shown = {each.id for each in TASKS if each.id in first}
     following = f"/tasks/ours.jsonl?after={len(shown)}"
     assert f'href="{following}"' in first

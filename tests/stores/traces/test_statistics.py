@@ -14,8 +14,7 @@ from hypothesis import given
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.stores.traces import digests, statistics
-from journeyman.stores.traces.base import AUTO, Query, StatisticsGroup, TraceStore
-from journeyman.stores.traces.statistics import MOST_STEPS
+from journeyman.stores.traces.base import AUTO, MOST_STEPS, Query, StatisticsGroup, TraceStore
 from journeyman.stores.traces.tables import DIGEST_BLOCK
 from tests.stores.traces.test_reading import NOON, World, queries
 from tests.support.examples import examples
@@ -67,9 +66,9 @@ def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> Non
         check(group, lambda trace, name=group.name: (trace.agent or "") == name)  # type: ignore[misc]
     for group in found.by_day:
         check(group, lambda trace, name=group.name: f"{trace.started_at:%Y-%m-%d}" == name)  # type: ignore[misc]
-    if found.every < timedelta(days=1):
+    if found.every != timedelta(days=1):
         assert sum(group.traces for group in found.by_time) == len(meant)
-        assert len(found.by_time) <= MOST_STEPS + 1
+        assert len(found.by_time) <= MOST_STEPS
     for group in found.by_time:
         begin = datetime.fromisoformat(group.name).replace(tzinfo=UTC)
         check(group, lambda trace, begin=begin: begin <= trace.started_at < begin + found.every)  # type: ignore[misc]
@@ -206,3 +205,26 @@ def test_rows_and_steps_are_found_alike_where_numbers_are_dense_and_where_they_a
     assert (steps[step] == wanted // 3).all()
     nothing = np.zeros(0, np.int64)
     assert len(statistics._rows_of(nothing, nothing)) == len(statistics._steps_of(nothing, 3)[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "every"),
+    [(1, timedelta(minutes=5)), (30, timedelta(hours=1)), (70, timedelta(hours=3)), (24 * 38, timedelta(days=1)),
+     (24 * 90, timedelta(weeks=1)), (24 * 1000, timedelta(weeks=4)), (24 * 4000, timedelta(weeks=4))],
+)  # fmt: skip
+def test_few_steps_of_time_hold_all_traces(tmp_path: Path, hours: int, every: timedelta) -> None:
+    traces = [
+        Trace(id=f"t{n}", task_id="k", candidate_id="base", started_at=NOON - timedelta(hours=hours * n / 50))
+        for n in range(51)
+    ]
+    with opened("memory", tmp_path) as store:
+        store.add([*traces, Trace(id="untimed", task_id="k", candidate_id="base", started_at=datetime.fromtimestamp(0, UTC))])
+        found = store.statistics()
+    assert found.every == every
+    begins = {group.name: datetime.fromisoformat(group.name).replace(tzinfo=UTC) for group in found.by_time}
+    for group in found.by_time:
+        begin = begins[group.name]
+        if group.name != "1970-01-01":
+            assert group.traces == sum(begin <= trace.started_at < begin + every for trace in traces)
+            assert every < timedelta(weeks=1) or begin.weekday() == 0
+    assert sum(group.traces for group in found.by_time if group.name != "1970-01-01") == len(traces)

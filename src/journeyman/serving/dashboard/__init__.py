@@ -28,7 +28,7 @@ from journeyman.io.files import locked, read_object
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
-from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time
+from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, TablePart, of_step, over_time, table_parts
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -235,14 +235,17 @@ class ListPages:
         if query is None:
             raise InputError(problem)
         counted = self.counted(query)
+        alone = fields.get("table", "")
         return self._frame.page(
             "performance.html",
             title="Performance",
             typed=typed,
             unnamed=UNNAMED,
             found=counted.value,
+            parts=table_parts(counted.value, alone, fields.get("after", "")),
+            alone=alone,
             counted_at=counted.at,
-            charts=over_time(counted.value.by_time, typed, query, counted.value.every),
+            charts=[] if alone else over_time(counted.value.by_time, typed, query, counted.value.every),
             of_day=lambda name: of_step(name, query),
             no_day=NO_DAY,
             agreements=self._agreement.get("", self._agreed).value,
@@ -427,9 +430,9 @@ class TaskPages:
                 raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such task in this file.")
             asked = fields.get("show") == "tests"
             return self._frame.page("task.html", title=f"{id} · Tasks", here="Tasks", set=name, task=task, tests=asked)
-        wanted, after = fields.get("category", ""), fields.get("after", "0")
+        wanted = fields.get("category", "")
         listed = [each for each in tasks if wanted in ("", each.category)]
-        start = int(after) if after.isdecimal() and len(after) < 9 else 0
+        part = TablePart.of(listed, fields.get("after", ""), total=len(listed))
         return self._frame.page(
             "task_set.html",
             title=f"{name} · Tasks",
@@ -438,8 +441,7 @@ class TaskPages:
             typed={"category": wanted} if wanted else {},
             kinds=repository.counts(tasks),
             made=repository.made_of(path).get("categories", {}),
-            tasks=listed[start : start + LINES],
-            next=start + LINES if len(listed) > start + LINES else None,
+            part=part,
             evaluations=self._evaluations(path),
         )
 

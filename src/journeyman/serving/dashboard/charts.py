@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from markupsafe import Markup, escape
 
-from journeyman.serving.dashboard.layout import visible
+from journeyman.serving.dashboard.layout import mark, visible
 
 WIDE, NARROW = 640, 340
 """Widths in which each chart is drawn."""
@@ -40,7 +40,7 @@ class ChartPoint:
     part: float | None = None
     """Of a bar, how much of it is marked."""
     says: str = ""
-    """All of it in words, for whoever points at it or has it read out."""
+    """All of it in words, for whoever points at it or has it read out; empty where the point of another series says it."""
     link: str = ""
     """To what it is of."""
     count: int | None = None
@@ -96,6 +96,11 @@ class Chart:
         known = any(point.y is not None for point in self.points)
         return tuple(_drawn(self, width) for width in (WIDE, NARROW)) if known else ()
 
+    @property
+    def id(self) -> str:
+        """Of its shapes in the page."""
+        return mark(self.title)
+
 
 # What a template draws: numbers that are ready, in SVG's units.
 
@@ -111,40 +116,16 @@ class Spot:
     """A place that can be pointed at."""
 
     x: float
-    y: float
     says: str
     link: str
-    style: str
     hit: tuple[float, float]
     """Where the place begins, and how wide it is."""
-    box: tuple[float, float, float] | None = None
-    """Of a bar: its left end, its width, its height."""
-    part: float = 0.0
-    """Height of the bar that is marked."""
-    whisker: tuple[float, float] | None = None
 
-    def svg(self, bottom: float, *, narrow: bool = False) -> Markup:
-        """As it is drawn above the line of the x-axis. There are hundreds on a page: a template would take most of its time.
-
-        Args:
-            narrow: On a telephone none is wide enough for a finger: it leads nowhere, and the table below the chart does.
-        """
-        if narrow:
-            return Markup("".join(self._shapes(bottom)))  # noqa: S704 - numbers, and names of styles
-        hit = f'<rect class="hit" x="{self.hit[0]}" width="{self.hit[1]}" y="0" height="{bottom}"/>'
-        drawn = f"<g><title>{_text(self.says)}</title>{hit}{''.join(self._shapes(bottom))}</g>"
-        return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{drawn}</a>' if self.link else drawn)  # noqa: S704 - escaped
-
-    def _shapes(self, bottom: float) -> Iterator[str]:
-        if self.box:
-            at = f'x="{self.box[0]}" width="{self.box[1]}"'
-            for style, height in ((self.style, self.box[2]), *((("part", self.part),) if self.part else ())):
-                yield f'<rect class="bar {style}" {at} y="{round(bottom - height, 2)}" height="{height}"/>'
-        elif self.style != "gap":
-            if self.whisker:
-                ends = f'y1="{self.whisker[0]}" y2="{self.whisker[1]}"'
-                yield f'<line class="whisker {self.style}" x1="{self.x}" x2="{self.x}" {ends}/>'
-            yield f'<circle class="dot {self.style}" cx="{self.x}" cy="{self.y}" r="2.5"/>'
+    def svg(self, bottom: float) -> Markup:
+        """As it lies below what is drawn, down to the line of the x-axis. There are hundreds on a page: a template would take
+        most of its time, and what each says of itself most of its weight."""
+        said = f'<title>{_text(self.says)}</title><rect x="{self.hit[0]:g}" width="{self.hit[1]:g}" height="{bottom:g}"/>'
+        return Markup(f'<a href="{_text(self.link)}" tabindex="-1">{said}</a>' if self.link else f"<g>{said}</g>")  # noqa: S704 - escaped
 
 
 def _text(text: str) -> Markup:
@@ -161,9 +142,10 @@ class Drawing:
     bottom: float
     ys: tuple[Tick, ...]
     xs: tuple[Tick, ...]
-    bands: tuple[tuple[str, str], ...]
-    """Style and path."""
-    lines: tuple[tuple[str, str], ...]
+    shapes: tuple[tuple[str, str], ...]
+    """Class and path of bands and lines, bars, whiskers and dots: all of one kind and style are one path, which is a fifth of
+    what an element each would weigh. Of the narrow one they are those of the wide one, moved as `move` says."""
+    move: str
     spots: tuple[Spot, ...]
     rules: tuple[tuple[str, Tick], ...]
     ends: tuple[tuple[str, Tick], ...]
@@ -181,7 +163,7 @@ class _Scale:
 
     def __call__(self, value: float) -> float:
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return round(self.begin + share * (self.end - self.begin), 2)
+        return round(self.begin + share * (self.end - self.begin), 1)
 
 
 def _drawn(chart: Chart, width: int) -> Drawing:
@@ -189,11 +171,11 @@ def _drawn(chart: Chart, width: int) -> Drawing:
     room = _RIGHT if len(chart.series) > 1 else 14
     y = _Scale(low=ticks[0], high=ticks[-1], begin=HEIGHT - _BOTTOM, end=_TOP)
     places = sorted({point.x for point in chart.points})
-    # Bars and lone points need room to both sides.
-    step = (width - _LEFT - room) / max(len(places), 1)
-    pad = step / 2 if chart.kind != "line" or len(places) < 2 else 0.0
-    x = _Scale(low=places[0], high=places[-1], begin=_LEFT + pad, end=width - room - pad)
+    x, wide = (_x_scale(chart, places, each - room) for each in (width, WIDE))
+    step = (WIDE - _LEFT - room) / max(len(places), 1)
+    shapes = [shape for series in chart.series for shape in _shapes(chart, series, wide, y, step)]
     ends = [(series.style, known[-1].y, series.name) for series in chart.series if (known := _known(series))]
+    by = (x.end - x.begin) / (wide.end - wide.begin) if wide.end > wide.begin else 1.0
     return Drawing(
         width=width,
         height=HEIGHT,
@@ -203,12 +185,18 @@ def _drawn(chart: Chart, width: int) -> Drawing:
         bottom=HEIGHT - _BOTTOM,
         ys=tuple(Tick(at=y(value), text=chart.label(value)) for value in ticks),
         xs=tuple(_x_ticks(places, x, chart.x_label, width - _LEFT - room)),
-        bands=tuple((s.style, path) for s in chart.series for path in _bands(s, x, y)) if chart.kind == "line" else (),
-        lines=tuple((s.style, path) for s in chart.series for path in _lines(s, x, y)) if chart.kind == "line" else (),
-        spots=tuple(spot for series in chart.series for spot in _spots(chart, series, x, y, step)),
+        shapes=tuple((kind, path) for kind, path in sorted(shapes, key=lambda each: _ABOVE.index(each[0].split()[0])) if path),
+        move=f"matrix({by:.4g} 0 0 1 {x.begin - by * wide.begin:.4g} 0)",
+        spots=tuple(spot for series in chart.series for spot in _spots(chart, series, x, step)),
         rules=tuple((rule.style, Tick(at=y(rule.at), text=rule.name)) for rule in chart.rules),
         ends=_apart([(style, y(last or 0.0), name) for style, last, name in ends]) if len(ends) > 1 else (),
     )
+
+
+def _x_scale(chart: Chart, places: Sequence[float], right: float) -> _Scale:
+    # Bars and lone points need room to both sides.
+    pad = (right - _LEFT) / len(places) / 2 if chart.kind != "line" or len(places) < 2 else 0.0
+    return _Scale(low=places[0], high=places[-1], begin=_LEFT + pad, end=right - pad)
 
 
 def _extent(chart: Chart) -> tuple[float, float]:
@@ -223,14 +211,14 @@ def _extent(chart: Chart) -> tuple[float, float]:
 
 
 def nice_ticks(low: float, high: float, most: int = _TICKS, least: float = 0.0) -> list[float]:
-    """Round numbers from at most `low` to at least `high`, `least` apart or more."""
+    """Round numbers from at most `low` to at least `high`, apart by `least` or a multiple of it."""
     if high <= low:
         high = low + (abs(low) or 1.0)
     rough = max((high - low) / (most - 1), least)
     power = 10.0 ** math.floor(math.log10(rough))
     for step in (power, 2 * power, 2.5 * power, 5 * power, 10 * power, 20 * power):
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        if last - first < most and step >= least:
+        if last - first < most and (not least or (step >= least and not step % least)):
             break
     return [round(number * step, 12) for number in range(first, last + 1)]
 
@@ -255,44 +243,77 @@ def _runs(series: Series) -> Iterator[list[ChartPoint]]:
             yield list(run)
 
 
-def _lines(series: Series, x: _Scale, y: _Scale) -> Iterator[str]:
-    for run in _runs(series):
-        if len(run) > 1:
-            yield "M" + "L".join(f"{x(point.x):g} {y(point.y or 0.0):g}" for point in run)
+_Place = tuple[float, float]
 
 
-def _bands(series: Series, x: _Scale, y: _Scale) -> Iterator[str]:
-    for run in _runs(series):
-        upper = [f"{x(p.x):g} {y(p.high):g}" for p in run if p.high is not None and p.low is not None]
-        lower = [f"{x(p.x):g} {y(p.low):g}" for p in run if p.high is not None and p.low is not None]
-        if len(upper) > 1:
-            yield "M" + "L".join([*upper, *reversed(lower)]) + "Z"
+def _from_to(place: _Place, to: _Place) -> str:
+    """From one place to another as a path says it: how far, which is shorter than where, and the same again and again."""
+    across, down = (round(there - here, 1) for here, there in zip(place, to, strict=True))
+    return f"{across:g}{down:g}" if down < 0 else f"{across:g} {down:g}"
 
 
-def _spots(chart: Chart, series: Series, x: _Scale, y: _Scale, step: float) -> Iterator[Spot]:
-    base, wide = y(max(y.low, 0.0)), round(min(step * 0.8, 48), 2)
+def line(places: Sequence[_Place]) -> str:
+    """A path through all places; nothing where there is but one."""
+    if len(places) < 2:
+        return ""
+    return f"M{places[0][0]:g} {places[0][1]:g}l" + " ".join(_from_to(*each) for each in pairwise(places))
+
+
+def _band(run: Sequence[ChartPoint], x: _Scale, y: _Scale) -> str:
+    known = [(x(p.x), y(p.low), y(p.high)) for p in run if p.low is not None and p.high is not None]
+    around = [*((at, high) for at, _, high in known), *((at, low) for at, low, _ in reversed(known))]
+    return line(around) + "z" if len(known) > 1 else ""
+
+
+_ABOVE = ("band", "line", "bar", "part", "whisker", "dots")
+"""What lies above what."""
+
+
+def _shapes(chart: Chart, series: Series, x: _Scale, y: _Scale, step: float) -> Iterator[tuple[str, str]]:
+    """Class and path of all that is drawn of a series; what is not known has none."""
+    if chart.kind == "bars":
+        yield f"bar {series.style}", _bars([(x(each.x), each.y) for each in series.points], y, step)
+        yield "part", _bars([(x(each.x), each.part) for each in series.points], y, step)
+        return
+    if chart.kind == "line":
+        yield f"band {series.style}", "".join(_band(run, x, y) for run in _runs(series))
+        yield f"line {series.style}", "".join(line([(x(p.x), y(p.y or 0.0)) for p in run]) for run in _runs(series))
+    seen = [point for point in _pointed_at(chart, series, x) if point.y is not None]
+    if chart.kind == "whiskers":
+        ends = ((x(p.x), y(p.low), y(p.high)) for p in seen if p.low is not None and p.high is not None)
+        yield f"whisker {series.style}", "".join(f"M{at:g} {high:g}V{low:g}" for at, low, high in ends)
+    dots = [(0.0, 0.0), *((x(p.x), y(p.y or 0.0)) for p in seen)]
+    yield f"dots {series.style}", "".join(f"m{_from_to(*each)}h0" for each in pairwise(dots))
+
+
+def _bars(values: Sequence[tuple[float, float | None]], y: _Scale, step: float) -> str:
+    """Where each stands, and how high it is; one of nothing is none. One line goes round all of them."""
+    base, wide = y(max(y.low, 0.0)), round(min(step * 0.8, 48), 1)
+    at, found = 0.0, [f"M0 {base:g}"]
+    for middle, value in values:
+        if value:
+            left = round(middle - wide / 2, 1)
+            found.append(f"h{round(left - at, 1):g}V{min(y(value), base - 1.5):g}h{wide:g}V{base:g}")
+            at = round(left + wide, 1)
+    return "".join(found) if len(found) > 1 else ""
+
+
+def _pointed_at(chart: Chart, series: Series, x: _Scale) -> Iterator[ChartPoint]:
+    """The points that are far enough from each other, and what it has come to: the last."""
     apart, free = 0 if chart.kind == "bars" else _APART, -math.inf
-    step = max(step, apart)
     for number, point in enumerate(series.points, start=1):
-        at, height = x(point.x), y(point.y) if point.y is not None else base
-        # The last is what it has come to.
-        if (point.y is None and not point.says) or (at < free and number < len(series.points)):
+        if (point.y is None and not point.says) or (x(point.x) < free and number < len(series.points)):
             continue
-        free = at + apart
-        is_bar = chart.kind == "bars" and point.y is not None
-        tall = max(1.5, base - height) if is_bar and point.y else 0.0
-        ends = (point.low, point.high)
-        yield Spot(
-            x=at,
-            y=height,
-            says=point.says,
-            link=point.link,
-            style=series.style if point.y is not None else "gap",
-            hit=(round(at - step / 2, 2), round(step, 2)),
-            box=(round(at - wide / 2, 2), wide, round(tall, 2)) if is_bar else None,
-            part=round(max(1.5, base - y(point.part)), 2) if is_bar and point.part else 0.0,
-            whisker=(y(ends[1]), y(ends[0])) if chart.kind == "whiskers" and None not in ends else None,  # type: ignore[arg-type]
-        )
+        free = x(point.x) + apart
+        yield point
+
+
+def _spots(chart: Chart, series: Series, x: _Scale, step: float) -> Iterator[Spot]:
+    wide = round(max(step, 0 if chart.kind == "bars" else _APART), 1)
+    for point in _pointed_at(chart, series, x):
+        # Of two lines one says both, where both are known of the same steps.
+        if point.says:
+            yield Spot(x=x(point.x), says=point.says, link=point.link, hit=(round(x(point.x) - wide / 2, 1), wide))
 
 
 def _apart(ends: Sequence[tuple[str, float, str]]) -> tuple[tuple[str, Tick], ...]:

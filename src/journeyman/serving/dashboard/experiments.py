@@ -24,7 +24,7 @@ from journeyman.experiments.pipeline import stages
 from journeyman.experiments.settings import FOLDER, AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
-from journeyman.serving.dashboard.figures import VersionedCache
+from journeyman.serving.dashboard.figures import ROWS, TablePart, VersionedCache, needed
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, local, one_line
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord
 from journeyman.stores.registry import EvaluationDetails, GateVerdict, Registry, comparison_of, gate_word, verdict_of
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from journeyman.stores.turns import TurnStore
 
 NOT_ADMITTED = "Only who has the token of serve.release_token_env may change what is released or shown."
-MOST_ROWS = 200
-"""Of a list of runs, evaluations or playbooks."""
+CHOICES = 200
+"""Playbooks that another one can be laid beside by a choice; the address takes any."""
 TASKS = 50
 """Tasks that the page of an evaluation shows side by side."""
 MOST_KEPT = 1000
@@ -253,10 +253,11 @@ class ExperimentPages:
 
     def runs(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What ran, what came out, what it took."""
-        found = self._stores.registry.runs(kind=fields.get("kind") or None, limit=MOST_ROWS)
-        rows = self._run_rows(found)
+        kind, after = fields.get("kind", ""), fields.get("after", "")
+        part = TablePart.of(self._stores.registry.runs(kind=kind or None, limit=needed(after)), after)
+        rows = self._run_rows(part.rows)
         pipelines = len(stages.run_files(self._stores.pipelines))
-        return self._frame.page("runs.html", title="Runs", rows=rows, kind=fields.get("kind", ""), pipelines=pipelines)
+        return self._frame.page("runs.html", title="Runs", rows=rows, part=part, kind=kind, pipelines=pipelines)
 
     def _run_rows(self, runs: Sequence[RunRecord]) -> list[RunRow]:
         latest: dict[str, EvaluationRecord] = {}
@@ -310,7 +311,7 @@ class ExperimentPages:
                 slot = (str(told.get("agent") or "any"), str(told.get("domain") or "any"))
                 if slot not in found:
                     found[slot] = self._learned(run, told, rollouts)
-            if len(found) == MOST_ROWS:
+            if len(found) == ROWS:
                 break
         is_open = bool(self._stores.release_tokens)
         # Those that nobody asked for, the newest first.
@@ -359,7 +360,7 @@ class ExperimentPages:
     def pipelines(self, request: Request, fields: Mapping[str, str]) -> Response:
         """How far pipelines are: the newest run, or the one that is asked for, stage by stage, and those before it."""
         home = self._stores.pipelines
-        found = stages.runs_in(home)[:MOST_ROWS]
+        found = stages.runs_in(home)
         wanted = fields.get("run")
         run = next((each for each in found if wanted in (None, "", each.id)), None)
         if run is None and wanted:
@@ -367,7 +368,13 @@ class ExperimentPages:
         records = run.records(home) if run else {}
         anew = "/pipelines" if run and run.state == "running" else ""
         return self._frame.page(
-            "pipelines.html", title="Pipelines", here="Runs", run=run, records=records, others=found, anew=anew
+            "pipelines.html",
+            title="Pipelines",
+            here="Runs",
+            run=run,
+            records=records,
+            part=TablePart.of(found, fields.get("after", ""), total=len(found)),
+            anew=anew,
         )
 
     # Evaluations.
@@ -379,8 +386,9 @@ class ExperimentPages:
         if fields.get("gate") == "passed":
             found = [each for each in found if verdict_of(each).may_start]
         typed = {key: fields[key] for key in ("candidate", "gate") if fields.get(key)}
-        rows = compared_rows(found[:MOST_ROWS])
-        return self._frame.page("evaluations.html", title="Evaluations", rows=rows, count=len(found), typed=typed, looks=_looks)
+        part = TablePart.of(found, fields.get("after", ""), total=len(found))
+        rows = compared_rows(part.rows)
+        return self._frame.page("evaluations.html", title="Evaluations", rows=rows, part=part, typed=typed, looks=_looks)
 
     def evaluation(self, request: Request, fields: Mapping[str, str]) -> Response:
         """On which tasks the candidate is better, and on which worse; the lost ones first."""
@@ -415,15 +423,15 @@ class ExperimentPages:
 
     def playbooks(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Every playbook that was learned, the newest first."""
-        registry = self._stores.registry
-        found = registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS)
+        registry, after = self._stores.registry, fields.get("after", "")
+        count = registry.count("candidates", kind=Kind.PLAYBOOK)
+        part = TablePart.of(registry.candidates(kind=Kind.PLAYBOOK, limit=needed(after)), after, total=count)
         stages = {release.candidate_id: release.stage.value for release in registry.releases()}
         of_candidate = defaultdict[str, list[EvaluationRecord]](list)
         for one in reversed(self._stores.evaluations()):
             of_candidate[one.candidate_id].append(one)
-        rows = [(each, _bullets(each), stages.get(each.id, ""), gate_word(of_candidate[each.id])) for each in found]
-        count = registry.count("candidates", kind=Kind.PLAYBOOK)
-        return self._frame.page("playbooks.html", title="Playbooks", rows=rows, count=count)
+        rows = [(each, _bullets(each), stages.get(each.id, ""), gate_word(of_candidate[each.id])) for each in part.rows]
+        return self._frame.page("playbooks.html", title="Playbooks", rows=rows, part=part)
 
     def playbook(self, request: Request, fields: Mapping[str, str]) -> Response:
         """What the agent is told, and whether each line is worth its place."""
@@ -460,7 +468,7 @@ class ExperimentPages:
             now_in_file=_by_id(path) if path else {},
             is_open=bool(self._stores.release_tokens),
             others=[
-                each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=MOST_ROWS) if each.id != details.candidate.id
+                each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=CHOICES) if each.id != details.candidate.id
             ],
             beside=other.id if other else "",
             differences=_differences(_playbook(other), playbook) if other else [],

@@ -70,11 +70,12 @@ def encoded(fields: Mapping[str, str]) -> str:
 def to_traces(fields: Mapping[str, str] | None, said: str, count: int, **more: str) -> str:
     """A number of traces, and the way to exactly these; only what is said where there are none, or no filter leaves them.
 
-    Not a macro of a template, as a page has hundreds.
+    Not a macro of a template, as a page has hundreds. `data-n` says how many there are where the words do not.
     """
     if fields is None or not count:
         return said
-    return Markup(f'<a href="/traces{escape(encoded({**fields, **more}))}" data-n="{count}">{escape(visible(said))}</a>')  # noqa: S704
+    many = "" if said == f"{count:,}" else f' data-n="{count}"'
+    return Markup(f'<a href="/traces{escape(encoded({**fields, **more}))}"{many}>{escape(visible(said))}</a>')  # noqa: S704
 
 
 _UNQUOTED = re.compile(r"[\w.~-]*", re.ASCII)

@@ -214,7 +214,7 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
 HISTORY = 100
 """Changes of alerts that are shown."""
 WATCHED_FOR = timedelta(hours=24)
-_STEP = timedelta(minutes=5)
+_STEP = timedelta(minutes=30)
 """Of a chart of resources: the highest of what was seen in it is drawn."""
 _LATE = timedelta(minutes=2)
 """After which nobody can be said to measure: a look is taken every 15 seconds."""
@@ -354,7 +354,7 @@ def _traces(alert: Alert) -> str:
 
 
 def resource_charts(samples: Sequence[ResourceSample], bound: float) -> Iterator[Chart]:
-    """How much of each resource of a machine was used, in steps of five minutes; none of what nobody could tell."""
+    """How much of each resource of a machine was used, in steps of half an hour; none of what nobody could tell."""
     for field, title in _RESOURCES.items():
         seen: dict[datetime, list[float]] = {}
         for each in samples:
@@ -373,7 +373,7 @@ def resource_charts(samples: Sequence[ResourceSample], bound: float) -> Iterator
             rules=(ChartRule(at=bound, name="alert"),),
             low=0.0,
             high=1.0,
-            note="The highest of each five minutes. Dotted: where the alert begins.",
+            note="The highest of each half hour. Dotted: where the alert begins.",
         )
 
 

@@ -12,7 +12,8 @@ from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
-from journeyman.serving.dashboard.experiments import MOST_ROWS, NOT_ADMITTED, ProjectStores
+from journeyman.serving.dashboard.experiments import NOT_ADMITTED, ProjectStores
+from journeyman.serving.dashboard.figures import TablePart, needed
 from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
 from journeyman.serving.shadow import shadow_told
@@ -96,14 +97,15 @@ class ReleasePages:
         kept = self._stores.rollouts
         live = self._stores.live()
         history = {str(slot): kept.slot_history(slot) for slot in live.production}
-        rollouts = list(reversed(self._stores.all_rollouts()))[:MOST_ROWS]
+        part = TablePart.of(self._stores.all_rollouts()[::-1], fields.get("after", ""), total=len(self._stores.all_rollouts()))
         return self._frame.page(
             "releases.html",
             title="Releases",
             anew="/releases",
             slots=slot_rows(live),
             history=history,
-            rollouts=[(each, verdict_of(each, latest_look(kept, each))) for each in rollouts],
+            rollouts=[(each, verdict_of(each, latest_look(kept, each))) for each in part.rows],
+            part=part,
             count=len(live.production),
         )
 
@@ -164,10 +166,9 @@ class ReleasePages:
     def audit(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Who changed what, when and why."""
         kept = self._stores.rollouts
-        rows = list(kept.audit(limit=MOST_ROWS, newest=True))
-        return self._frame.page(
-            "audit.html", title="Audit", rows=sorted(rows, key=lambda row: -row.seq), broken=kept.verify(), most=MOST_ROWS
-        )
+        after = fields.get("after", "")
+        part = TablePart.of(kept.audit(limit=needed(after), newest=True)[::-1], after)
+        return self._frame.page("audit.html", title="Audit", part=part, broken=kept.verify())
 
     def _found(self, text: str) -> Rollout:
         try:

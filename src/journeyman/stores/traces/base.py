@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -176,6 +176,12 @@ class ToolStatistics:
     mean_seconds: float | None
 
 
+MOST_STEPS = 40
+"""Of time, that a chart tells apart. Four charts of so many are half of what a page may weigh."""
+STEPS_FROM = datetime(1970, 1, 5, tzinfo=UTC)
+"""A Monday: weeks begin with theirs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     all: StatisticsGroup
@@ -187,10 +193,10 @@ class Statistics:
     """Of the traces that each candidate was served to; those of most traces."""
     tools: tuple[ToolStatistics, ...]
     by_time: tuple[StatisticsGroup, ...]
-    """As `by_day`, in steps of `every`, named by their beginnings (UTC); without those that had no time where that is less than
-    a day."""
+    """As `by_day`, in steps of `every` from `STEPS_FROM` on, named by their beginnings (UTC); without those that had no time
+    where that is not a day."""
     every: timedelta
-    """The smallest step in which there are few enough to be drawn; a day at most."""
+    """The smallest step of which there are at most `MOST_STEPS`; less than a day for less than three days alone."""
 
 
 class SpanRow(NamedTuple):

@@ -20,7 +20,7 @@ from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
 from journeyman.stores.tables import micros, moment
-from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, ToolStatistics
+from journeyman.stores.traces.base import MOST_STEPS, STEPS_FROM, Query, Statistics, StatisticsGroup, ToolStatistics
 from journeyman.stores.traces.digests import DIGESTED, NAMED, Name, blocks_of, body_of, kept_digests, make
 from journeyman.stores.traces.query import conditions
 from journeyman.stores.traces.tables import (
@@ -239,24 +239,26 @@ def _steps_of(at: Codes, every: int) -> tuple[Codes, Codes]:
     return np.flatnonzero(there) + first if len(step) else step, (np.cumsum(there) - 1)[step - first]
 
 
-_STEPS = tuple(seconds * 1_000_000 for seconds in (10, 60, 300, 900, 3600))
-MOST_STEPS = 120
-"""Of less than a day, that can be told apart in a chart."""
+_FINE = tuple(seconds * 1_000_000 for seconds in (10, 60, 300, 900, 3600, 3 * 3600))
+_COARSE = (_DAY, 7 * _DAY, 28 * _DAY)
+_FROM = micros(STEPS_FROM)
 
 
 def _step(at: Column) -> int:
     """Microseconds."""
     known = at[at > 0]
-    reach = int(known.max() - known.min()) if len(known) else _DAY
-    fine = len(known) > 0 and reach < 3 * _DAY
-    return next((step for step in _STEPS if reach // step < MOST_STEPS), _DAY) if fine else _DAY
+    if not len(known):
+        return _DAY
+    first, last = int(known.min()) - _FROM, int(known.max()) - _FROM
+    steps = (*_FINE, *_COARSE) if last - first < 3 * _DAY else _COARSE
+    return next((step for step in steps if last // step - first // step < MOST_STEPS), _COARSE[-1])
 
 
 def _in_steps(found: Columns, every: int) -> Iterator[StatisticsGroup]:
     timed = _only(found, found.traces["at"] > 0)
-    steps, step = _steps_of(timed.traces["at"], every)
-    form = "%Y-%m-%dT%H:%M:%S" if every < _STEPS[1] else "%Y-%m-%dT%H:%M"
-    names = [f"{moment(int(at) * every):{form}}" for at in steps]
+    steps, step = _steps_of(timed.traces["at"] - _FROM, every)
+    form = "%Y-%m-%d" if every > _DAY else "%Y-%m-%dT%H:%M:%S" if every < _FINE[1] else "%Y-%m-%dT%H:%M"
+    names = [f"{moment(int(at) * every + _FROM):{form}}" for at in steps]
     yield from _groups(names, step, timed, _rows_of(timed.traces["seq"], timed.models["trace"]))
 
 
