@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from journeyman import models
-from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.agents.answer import Answer, MakeAgent, ToolCaller
 from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.core.format import named
@@ -29,6 +29,8 @@ REPOSITORY = "repository"
 """What the data set of tasks is called that `journeyman tasks generate` makes."""
 PROGRAMMING = frozenset({"humaneval", "mbpp"})
 """Data sets whose answers are programs, which are run."""
+FUNCTION_CALLS = "bfcl"
+"""The data set whose answers are calls of functions, which are compared."""
 REPEATABLE = "2026-11-21T00:00:00+00:00"
 """What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
 run gives the same bytes on any day; `SOURCE_DATE_EPOCH`, where set, is stamped instead."""
@@ -145,6 +147,8 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False, data: questions.
         return _from_files(config, data)
     if config.dataset_name in PROGRAMMING:
         return _programming(config)
+    if config.dataset_name == FUNCTION_CALLS:
+        return _function_calls(config)
     if config.dataset_name == REPOSITORY:
         return _repository(config)
     return _desk(config) if config.dataset_name == "desk" else _from_files(config)
@@ -195,6 +199,17 @@ def _programming(config: TrainingConfig) -> Dataset:
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 
+def _function_calls(config: TrainingConfig) -> Dataset:
+    from journeyman.rewards.answers import ToolCalls
+    from journeyman.tasks import function_calls
+
+    if not config.input_path and not config.held_out_path:
+        raise InputError(f"the data set {FUNCTION_CALLS!r} needs its file, or the folder of its files: --input FILE")
+    domain = config.domain or "functions"
+    found = function_calls.load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
+    return Dataset(name=FUNCTION_CALLS, tasks=found, verifier=ToolCalls())
+
+
 def _repository(config: TrainingConfig) -> Dataset:
     """Tasks of repositories, in the splits of their files, with what runs them: the sandboxes of their environments.
 
@@ -229,6 +244,8 @@ def _repository(config: TrainingConfig) -> Dataset:
 
 def agent_for(dataset: Dataset) -> MakeAgent:
     """What attempts the tasks of a data set: it asks a model once, or lets it work in a repository."""
+    if dataset.name == FUNCTION_CALLS:
+        return ToolCaller
     if dataset.name != REPOSITORY:
         return Answer
     from journeyman.agents.repository import RepositoryAgent

@@ -241,6 +241,8 @@ _CALLS = TypeAdapter(RightCalls)
 class ToolCalls:
     """Verifies the calls that were made, by the rules of `mismatch`."""
 
+    deterministic = True
+
     async def verify(self, task: Task, trace: Trace) -> Reward:
         try:
             right = _CALLS.validate_json(task.answer)
