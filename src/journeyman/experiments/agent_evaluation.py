@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from journeyman.agents.attempt import Agent, Attempt
 from journeyman.agents.replay import CallBudget, within
 from journeyman.core.candidate import Candidate
-from journeyman.core.errors import InputError, JourneymanError
+from journeyman.core.errors import InputError, JourneymanError, ModelError
 from journeyman.core.evaluation import Evaluation
 from journeyman.core.gate import interval_of
 from journeyman.core.score import Reward, Score
@@ -117,8 +117,11 @@ def connected(config: AgentsConfig, name: str, budget: CallBudget) -> Model:
     return within(model, budget) if config.max_cost is not None else model
 
 
-def of_run(bench: Bench, store: Store, run: RunRecord) -> Contestant:
+def of_run(bench: Bench, store: Store, run: RunRecord, *, whole: bool = True) -> Contestant:
     """An agent as it did in an earlier run.
+
+    Args:
+        whole: It must have attempted all the tasks; else what it did not is unknown, as where its model refused an answer.
 
     Raises:
         InputError: That run was another command's, or attempted other tasks.
@@ -126,7 +129,8 @@ def of_run(bench: Bench, store: Store, run: RunRecord) -> Contestant:
     if run.kind != KIND:
         raise InputError(f"the run {run.id} was of `journeyman {run.kind}`; --against takes a run of `journeyman {KIND}`")
     known, tasks = Known.of(store, run.id, "candidate", bench), bench.tasks
-    if missing := [task.id for task in tasks if task.id not in known.traces]:
+    missing = [task.id for task in tasks if task.id not in known.traces]
+    if missing and (whole or not known.traces):
         raise InputError(
             f"the run {run.id} has no attempt at {len(missing)} of these {len(tasks)} tasks; name one that attempted all"
         )
@@ -169,6 +173,8 @@ class Repeated:
     async def run(self, task: Task) -> Any:
         """Its steps."""
         traces = self.known.traces.get(task.id, [])
+        if self.fresh is None and not traces:
+            raise ModelError("the earlier run was not answered here either")
         if self.fresh is None:
             # Of an earlier run there are as many attempts as it made, and more are asked for in turn.
             traces.append(traces[0])

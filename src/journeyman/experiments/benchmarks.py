@@ -135,7 +135,7 @@ class QuestionBench:
             known = self._right()
             return self._with(Scripted(lambda request: known[request.task_id], name=REFERENCE), name=name)
         if (run := self.store.run(name)) is not None:
-            return of_run(self, self.store, run)
+            return of_run(self, self.store, run, whole=False)
         if (candidate := self.store.candidate(name)) is not None:
             return self._candidate(candidate)
         if name == OWN:
@@ -208,15 +208,11 @@ class QuestionBench:
         if (box := getattr(self.verifier, "sandbox", None)) is not None:
             await box.close()
 
-    @property
-    def job(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        raise InputError(
-            f"workers attempt tasks of repositories; those of {self.kind} take a model's time alone: --workers here"
-        )
+    def job(self, _: dict[str, Any]) -> dict[str, Any]:
+        raise InputError(f"workers attempt tasks of repositories; those of {self.kind} only wait for a model: --workers here")
 
     def item(self, task: Task, agent: str, prefix: str) -> dict[str, Any]:
-        """Never: see `job`."""
-        raise NotImplementedError
+        return self.job({})
 
     def recall(self, task: Task, trace: Trace, verdict: Reward) -> None:
         """A verdict is reached anew, which costs no call."""
