@@ -20,7 +20,7 @@ from journeyman.models.base import (
     ToolsRefused,
     takes_tools,
 )
-from journeyman.tasks.function_calls import BY_CALLS, functions, written_calls
+from journeyman.tasks.function_calls import BY_CALLS, functions
 
 # How a task and the chosen bullets are put to a model.
 
@@ -175,7 +175,7 @@ def call_of(request: ModelRequest, reply: Reply, *, shown: Sequence[Bullet] = ()
 class ToolCaller(Answer):
     """Asks the model once which functions of the task it would call, and calls none: the calls alone are judged.
 
-    They are offered as functions to a model that takes them, else told as text, and the calls read from the reply.
+    They are offered as functions to a model that takes them, else told as text; the reply then holds the calls.
     """
 
     async def run(self, task: Task) -> AsyncIterator[Step]:
@@ -188,5 +188,5 @@ class ToolCaller(Answer):
             asked = self._request(task, bullets)
             reply = await self.model.complete(asked)
         yield call_of(asked, reply, shown=bullets)
-        for use in reply.calls or written_calls(without_citation(reply.text)):
+        for use in reply.calls:
             yield ToolCall(tool=use.tool, arguments=use.arguments, result="")

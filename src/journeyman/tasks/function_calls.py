@@ -1,6 +1,6 @@
 """Requests with functions that may be called, in the files of the Berkeley Function Calling Leaderboard (BFCL).
 
-Parsing alone: what checks the calls is `rewards.answers.ToolCalls`. A file is of one category, `BFCL_v4_simple_python.json`;
+Parsing alone: what checks the calls is `rewards.answers.WrittenCalls`. A file is of one category, `BFCL_v4_simple_python.json`;
 its right calls stand under the same name in the folder `possible_answer` beside it, or in the rows as `ground_truth`. Where no
 function helps (`irrelevance`), no call is right, and no file says so. Categories of several turns need the leaderboard's own
 simulated systems, and are refused.
