@@ -33,7 +33,7 @@ kinds = ["weights"]
 min_new = 10
 release = "canary"
 budget = { cost_per_day = inf, cost_per_turn = inf }
-deploy = "deploy llamacpp {run} --detach --release --replaces desk-*"
+deploy = "deploy llamacpp {run} --detach --port 0 --release --replaces desk-*"
 [learn.commands]
 weights = '''train weights --method grpo --tasks live --domain oslo --base-model embedded:small --max-steps 2 --num-examples 16
 --validation 0 --held-out 12 --min-tasks 10 --min-gain=-1'''

@@ -369,7 +369,7 @@ def unindex_all(connection: sa.Connection, traces: Sequence[int]) -> None:
         parts = connection.execute(sa.select(PARTS.c.trace, PARTS.c.position, PARTS.c.body).where(PARTS.c.trace.in_(traces)))
         unindex(connection, ((row.trace, row.position, row.body) for row in parts))
         return
-    place = PARTS.c.trace.bitwise_lshift(fulltext.POSITIONS).bitwise_or(PARTS.c.position)
+    place = PARTS.c.trace * fulltext.MOST_PARTS + PARTS.c.position
     places = sa.select(place).where(PARTS.c.trace.in_(traces), PARTS.c.position < fulltext.MOST_PARTS)
     connection.execute(sa.delete(fulltext.PART_WORDS).where(fulltext.PART_WORDS.c.rowid.in_(places)))
 
