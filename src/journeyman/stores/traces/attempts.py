@@ -283,7 +283,6 @@ def prune(
         nonlocal traces, spans
         found = delete(connection, seqs)
         traces, spans = traces + found[0], spans + found[1]
-        told(traces)
 
     def alone(connection: sa.Connection, seqs: Sequence[int]) -> None:
         nonlocal spans
@@ -293,7 +292,7 @@ def prune(
         nonlocal bytes_
         bytes_ += _forget_contents(connection, seqs)
 
-    _by_batches(database, TRACES.c.seq, old, forgotten)
+    _by_batches(database, TRACES.c.seq, old, forgotten, then=lambda: told(traces))
     _by_batches(database, SPAN_TRACES.c.seq, [_without_trace(before)], alone)
     _by_batches(database, CONTENTS.c.seq, [_UNUSED], unused)
     with database.write() as connection:
@@ -318,6 +317,7 @@ def _by_batches(
     seq: sa.Column[int],
     which: Sequence[sa.ColumnElement[bool]],
     forget: Callable[[sa.Connection, Sequence[int]], None],
+    then: Callable[[], None] = lambda: None,
 ) -> None:
     """Forget rows by their `seq`, each batch in a transaction of its own and as large as is forgotten in a moment: others write
     in between, and who breaks off keeps what was done. What is found once is not looked for again, so this ends."""
@@ -329,6 +329,7 @@ def _by_batches(
             found = list(connection.scalars(sa.select(seq).where(*which, seq > last).order_by(seq).limit(size)))
             if found:
                 forget(connection, found)
+        then()
         if len(found) < size:
             return
         last, took = found[-1], time.monotonic() - began
