@@ -333,6 +333,8 @@ def _by_batches(
         if len(found) < size:
             return
         last, took = found[-1], time.monotonic() - began
+        # Who waits for SQLite looks again every tenth of a second at most, and would find it taken each time.
+        time.sleep(min(0.1, took / 4))
         if took < _MOMENT / 2:
             size = min(2 * size, _LARGEST)
         elif took > _MOMENT:
