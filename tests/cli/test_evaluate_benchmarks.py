@@ -2,7 +2,10 @@
 
 import json
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from journeyman.cli import main
 from journeyman.core.playbook import Bullet
 from journeyman.io.jsonl import open_maybe_compressed
 from journeyman.optimizers.playbook import files
-from journeyman.stores import open_store
+from journeyman.stores import RunState, open_store
 from tests.support.llm_server import Answer, completion, error, serving
 
 pytestmark = pytest.mark.service
@@ -220,6 +223,46 @@ def test_releases_of_a_slot_stand_in_one_table_and_nothing_is_measured_twice(
     out = capfd.readouterr().out
     assert f"{harm['release']} (now)" in out
     assert "-1.000" in out
+
+
+def test_a_table_that_was_killed_goes_on_with_what_was_not_attempted(told: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    files.save(Playbook(bullets=(Bullet(id="b-1", content="Write amounts in cents.", domain="oslo"),)), "good.json")
+    where = ["--domain", "oslo", "--share", "0.5", "--force", "--reason", "to see"]
+    assert main(["releases", "start", "good.json", *where]) == 0
+    capfd.readouterr()
+    path = str(BFCL / "BFCL_v4_simple_python.jsonl")
+
+    def answer(body: dict[str, Any]) -> Answer:
+        name, arguments = right_call(body)
+        return calling([{name: json.dumps(arguments)}])
+
+    with serving() as server:
+        over = ["releases", "context:*/oslo", "--tasks", path, "--model", f"openai:m@{server.url}"]
+        server.default = lambda body: answer(body) if len(server.bodies) <= 3 else Answer(delay=60)
+        child = subprocess.Popen([sys.executable, "-m", "journeyman", "evaluate", *over], stderr=subprocess.DEVNULL)
+        try:
+            assert until(lambda: kept() == 3)
+        finally:
+            child.kill()
+            child.wait()
+        server.bodies.clear()
+        server.default = answer
+        found, _ = told(*over)
+        assert len(server.bodies) == 5 + 8
+    assert [(row["tasks"], row["success"], row["since"]) for row in found["rows"]] == [(8, 1.0, None), (8, 1.0, None)]
+    with open_store(".journeyman/journeyman.db", make=False) as store:
+        assert [run.state for run in store.runs("evaluate agent")] == [RunState.FINISHED] * 2
+
+
+def kept() -> int:
+    """Attempts of models in the store."""
+    with open_store(".journeyman/journeyman.db", make=False) as store:
+        return sum("/candidate/" in each.id for each in store.attempts())
+
+
+def until(held: Callable[[], bool]) -> bool:
+    """Whether it comes to hold within half a minute."""
+    return any(held() or time.sleep(0.1) for _ in range(300))
 
 
 def test_a_slot_that_served_nothing_or_chooses_among_models_is_refused(told: Any) -> None:
