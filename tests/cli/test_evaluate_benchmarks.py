@@ -262,7 +262,11 @@ def kept() -> int:
 
 def until(held: Callable[[], bool]) -> bool:
     """Whether it comes to hold within half a minute."""
-    return any(held() or time.sleep(0.1) for _ in range(300))
+    for _ in range(300):
+        if held():
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_a_slot_that_served_nothing_or_chooses_among_models_is_refused(told: Any) -> None:

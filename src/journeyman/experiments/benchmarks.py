@@ -237,7 +237,7 @@ def check_options(given: Iterable[str], tasks: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedRelease:
+class SlotRelease:
     """Something that is or was served in a slot."""
 
     id: str
@@ -252,7 +252,7 @@ class ServedRelease:
 class ReleaseResult:
     """A release on one benchmark."""
 
-    release: ServedRelease
+    release: SlotRelease
     benchmark: str
     report: AgentReport
 
@@ -282,7 +282,7 @@ class ReleaseResult:
         }
 
 
-def served_in(kept: RolloutStore, slot: Slot) -> tuple[ServedRelease, ...]:
+def served_in(kept: RolloutStore, slot: Slot) -> tuple[SlotRelease, ...]:
     """`base`, then what was in production of a slot by the time it came there, then what open rollouts bring.
 
     Raises:
@@ -291,16 +291,16 @@ def served_in(kept: RolloutStore, slot: Slot) -> tuple[ServedRelease, ...]:
     if slot.kind is SlotKind.ROUTE:
         raise InputError(f"{slot} holds policies, which choose among models: journeyman evaluate router")
     now = kept.live()
-    found: dict[str, ServedRelease] = {}
+    found: dict[str, SlotRelease] = {}
     for move in kept.slot_history(slot):
         if move.candidate_id != BASE:
-            found.setdefault(move.candidate_id, ServedRelease(id=move.candidate_id, since=move.at))
+            found.setdefault(move.candidate_id, SlotRelease(id=move.candidate_id, since=move.at))
     for arm in (arm for rollout in now.rollouts if rollout.slot == slot for arm in rollout.arms):
-        found.setdefault(arm.candidate_id, ServedRelease(id=arm.candidate_id))
+        found.setdefault(arm.candidate_id, SlotRelease(id=arm.candidate_id))
     if not found:
         raise InputError(f"nothing was ever served in {slot}; journeyman releases list shows the slots that something is in")
     serving = now.baseline(slot).candidate_id
-    return tuple(replace(each, serving=each.id == serving) for each in (ServedRelease(id=BASE), *found.values()))
+    return tuple(replace(each, serving=each.id == serving) for each in (SlotRelease(id=BASE), *found.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +310,7 @@ class ReleaseTable:
     config: AgentsConfig
     """With neither agent nor tasks."""
     store: Store
-    releases: Sequence[ServedRelease]
+    releases: Sequence[SlotRelease]
     benchmarks: Mapping[str, str]
     """Files, by the names that are shown."""
     again: bool = False
@@ -336,7 +336,7 @@ class ReleaseTable:
                     _, report = self._measured(self._told(path, release.id, base[0]))
                 yield ReleaseResult(release=release, benchmark=name, report=report)
 
-    def planned(self) -> Iterator[tuple[ServedRelease, str, int]]:
+    def planned(self) -> Iterator[tuple[SlotRelease, str, int]]:
         """Each release and benchmark, with how many attempts would be made: none where it was measured before."""
         for name, path in self.benchmarks.items():
             base = self._told(path, self.config.generator_model, NOTHING)

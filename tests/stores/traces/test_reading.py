@@ -373,7 +373,7 @@ def test_forgetting_goes_by_batches_between_which_others_write_and_goes_on_where
     store: TraceStore,
 ) -> None:
     old = Trace(id="", task_id="t", candidate_id="base", started_at=NOON - timedelta(days=40), steps=())
-    store.add([replace(old, id=f"old-{number}") for number in range(450)])
+    store.add([replace(old, id=f"old-{number}") for number in range(900)])
     heard = list[int]()
 
     def told(gone: int) -> None:
@@ -384,7 +384,7 @@ def test_forgetting_goes_by_batches_between_which_others_write_and_goes_on_where
     with pytest.raises(KeyboardInterrupt):
         store.prune(before=NOON, keep_labelled=False, told=told)
     left = store.count(Query())
-    assert 0 < left == 450 - heard[1]
+    assert 0 < left == 900 - heard[1]
     store.add([replace(old, id="young", started_at=NOON)])
     assert store.prune(before=NOON, keep_labelled=False).traces == left
     assert [trace.id for trace in store.traces()] == ["young"]
