@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.core.errors import InputError
 from journeyman.core.turn import LearnTurn, TurnSpent, TurnState
 from journeyman.experiments.learning import DaemonState, LearnDaemon, Looked, opened
 from journeyman.stores.turns import LEASE, LearnOrder
@@ -73,6 +74,32 @@ def test_of_what_does_not_pass_nothing_is_left_but_the_journal(tmp_path: Path, v
     assert found is not None
     assert found.state is (TurnState.NOTHING if verdict == "unexamined" else TurnState.REFUSED)
     assert path.read_bytes() == b"as it was\xff"
+
+
+@pytest.mark.parametrize(("served", "said"), [("c1", "the rollout r1 begins"), ("c2", "no rollout was begun: other weights")])
+def test_weights_that_pass_are_deployed_before_their_rollout_begins_and_no_others(
+    tmp_path: Path, served: str, said: str
+) -> None:
+    recorded(tmp_path, "a")
+    by_command = {
+        "train": {"run_id": "weights-1", "candidate_id": "c1", "passed": True},
+        "deploy": {"served": {"candidate_id": served}},
+        "releases": {"rollout": {"id": "r1"}},
+    }
+    answers(tmp_path, {}, by_command=by_command)
+    deploy = "deploy llamacpp {run} --detach --release --replaces 'gpt-*'"
+    found = looked(learner(tmp_path, kinds=("weights",), release="canary", deploy=deploy)).turn
+    assert found is not None
+    assert found.state is TurnState.LEARNED
+    assert said in found.last.reason
+    _, deployed, *released = ran(tmp_path)
+    assert deployed[:7] == ["deploy", "llamacpp", "weights-1", "--detach", "--release", "--replaces", "gpt-*"]
+    assert [words[:3] for words in released] == ([["releases", "start", "c1"]] if served == "c1" else [])
+
+
+def test_a_deployment_that_gateways_are_not_told_of_is_refused_before_anything_is_learned(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"deploy llamacpp \{run\} --detach --release"):
+        learner(tmp_path, deploy="deploy llamacpp {run}")
 
 
 def test_a_command_that_fails_is_told_with_its_last_word_and_not_tried_again_at_once(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ until = time.process_time() + told.get("burns", 0)
 while time.process_time() < until:
     pass
 time.sleep(told.get("sleeps", 0))
-print(json.dumps(told["says"]))
+print(json.dumps(told.get("by_command", {}).get(asked[0], told["says"])))
 sys.exit(told.get("ends", 0))
 """
 
@@ -69,7 +69,7 @@ def learner(folder: Path, *, clock: Any = None, said: Any = None, **more: Any) -
         folder=folder / ".journeyman",
         artifacts=folder / "artifacts",
         settings=LearnSettings(**{"every": "1s", "min_new": 1, **more}),
-        commands={"playbook": stage},
+        commands={"playbook": stage, "weights": PipelineStage(name="weights", command=("train", "weights"), arguments=())},
         program=(sys.executable, str(folder / "program.py")),
         every=0.1,
         lease_seconds=2.0,

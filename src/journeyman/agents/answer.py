@@ -2,15 +2,25 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from journeyman.agents.attempt import Agent
 from journeyman.core.candidate import BASE
 from journeyman.core.playbook import Bullet
 from journeyman.core.task import Task
-from journeyman.core.trace import ModelCall, Step
-from journeyman.models.base import Dialect, Model, ModelRequest, PromptMessage, Reply
+from journeyman.core.trace import ModelCall, Step, ToolCall
+from journeyman.models.base import (
+    Dialect,
+    Model,
+    ModelRequest,
+    PromptMessage,
+    Reply,
+    ToolOffer,
+    ToolsRefused,
+    takes_tools,
+)
+from journeyman.tasks.function_calls import BY_CALLS, functions
 
 # How a task and the chosen bullets are put to a model.
 
@@ -131,14 +141,18 @@ class Answer:
 
     async def run(self, task: Task) -> AsyncIterator[Step]:
         bullets = tuple(self.choose(task))
-        request = ModelRequest(
+        request = self._request(task, bullets)
+        reply = await self.model.complete(request)
+        yield call_of(request, reply, shown=bullets)
+
+    def _request(self, task: Task, bullets: Sequence[Bullet], offers: tuple[ToolOffer, ...] = ()) -> ModelRequest:
+        return ModelRequest(
             messages=answer(task, bullets, self.model.dialect),
             temperature=self.temperature,
             seed=self.seed,
+            tools=offers,
             task_id=task.id,
         )
-        reply = await self.model.complete(request)
-        yield call_of(request, reply, shown=bullets)
 
 
 def call_of(request: ModelRequest, reply: Reply, *, shown: Sequence[Bullet] = ()) -> ModelCall:
@@ -155,3 +169,24 @@ def call_of(request: ModelRequest, reply: Reply, *, shown: Sequence[Bullet] = ()
         shown=tuple(bullet.id for bullet in shown),
         cited=cited(reply.text, shown),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCaller(Answer):
+    """Asks the model once which functions of the task it would call, and calls none: the calls alone are judged.
+
+    They are offered as functions to a model that takes them, else told as text; the reply then holds the calls.
+    """
+
+    async def run(self, task: Task) -> AsyncIterator[Step]:
+        bullets = tuple(self.choose(task))
+        offers = tuple(ToolOffer(**each) for each in functions(task)) if takes_tools(self.model) else ()
+        asked = self._request(replace(task, instructions=BY_CALLS) if offers else task, bullets, offers)
+        try:
+            reply = await self.model.complete(asked)
+        except ToolsRefused:
+            asked = self._request(task, bullets)
+            reply = await self.model.complete(asked)
+        yield call_of(asked, reply, shown=bullets)
+        for use in reply.calls:
+            yield ToolCall(tool=use.tool, arguments=use.arguments, result="")

@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lines={
-        "agent": "Measure an agent on tasks of repositories: what it leaves is run.",
+        "agent": "Measure an agent on tasks of repositories, or on humaneval, mbpp or bfcl: what it leaves is run.",
         "decisions": "Ask a log of decisions what another policy would have brought.",
+        "releases": "Measure all that was ever served in a slot on benchmarks, in one table.",
         "power": "Say before how many tasks a gain needs, and what so many tasks can show at all.",
         "planner": "Measure a planner: by plans that are known to be right, or by what its own plans bring.",
         "router": "Measure a router on requests that it has not learned from.",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         "decisions": "evaluate:decisions",
         "planner": "evaluate:planner",
         "power": "evaluate:power",
+        "releases": "evaluate_releases:command",
         "router": "route:evaluate",
     },
     invoke_without_command=True,
@@ -382,6 +384,7 @@ async def _examine(
                 gate=config.gate,
                 attempts_per_task=config.attempts_per_task,
                 token_budget=config.token_budget,
+                agent=wiring.agent_for(examined),
                 trained_on=trained_on,
             )
             return await evaluation.evaluate(playbook, against, id="evaluate", done=screen.evaluated)

@@ -1,7 +1,8 @@
-"""`journeyman evaluate agent`: agents that work in repositories, by running what they leave."""
+"""`journeyman evaluate agent`: agents on tasks of repositories, by running what they leave, and on public benchmarks."""
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,10 +14,10 @@ from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.experiments.agents_config import KIND, AgentsConfig
 from journeyman.io import executors
-from journeyman.stores import open_store
+from journeyman.stores import Store, open_store
 
 if TYPE_CHECKING:
-    from journeyman.experiments.repository_agents import AgentReport, RepositoryBench
+    from journeyman.experiments.agent_evaluation import AgentReport, Bench
     from journeyman.experiments.run import Run
 
 
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
 @workers_option
 @json_option
 def command(as_json: bool, resume: str | None, workers: str, item_timeout: float | None, **given: Any) -> int:
-    """Measure an agent on tasks of repositories: what it leaves is run.
+    """Measure an agent on tasks of repositories, or on a public benchmark: what it leaves is run.
 
-    Both agents attempt every task in a sandbox, with the files of its repository and its environment; the tests that decide
-    they never see. An agent is journeyman (with --model, and a --playbook), the name of a model, any command, or for
-    calibration reference, which leaves what is right, and nothing. A command begins in the repository without a network; its
-    model answers at OPENAI_BASE_URL. In it, {workspace} is the folder, {task} what is asked, {task_file} a file of that. Exit
+    Of repositories, both agents attempt every task in a sandbox, with the files of its repository and its environment; the
+    tests that decide they never see. An agent is journeyman (with --model, and a --playbook), the name of a model, any command,
+    or for calibration reference, which leaves what is right, and nothing. A command begins in the repository without a network;
+    its model answers at OPENAI_BASE_URL. In it, {workspace} is the folder, {task} what is asked, {task_file} a file of that.
+
+    --tasks humaneval, mbpp or bfcl, or one of their files, asks a model once for each task: programs are run against tests that
+    they cannot reach, function calls compared as the leaderboard does. JOURNEYMAN_DATA names the folder of the files. Exit
     code 0: it passed, 1: it did not, or the money was spent, 2: something could not be used.
 
     \b
@@ -57,6 +61,8 @@ def command(as_json: bool, resume: str | None, workers: str, item_timeout: float
       journeyman evaluate agent --tasks tasks.jsonl --agent gpt-5-mini --against gpt-5-nano --mcp 'python -m our_docs_server'
       journeyman evaluate agent --tasks tasks.jsonl --agent cmd:my_agent --agent-package my-agent --base-url http://h:4000/v1
       journeyman evaluate agent --tasks tasks.jsonl --agent reference --workers local:4
+      journeyman evaluate agent --tasks humaneval --agent openai:gpt-5-mini --against openai:gpt-5-nano
+      journeyman evaluate agent --tasks BFCL_v4_simple_python.json --agent journeyman --model gpt-5-mini --playbook mine.json
       journeyman evaluate agent --resume
     """
     with options_named(), executors.spread(workers, item_timeout) as spread:
@@ -69,7 +75,8 @@ def evaluate(
     given: Mapping[str, Any], *, resume: str | None = None, spread: executors.Spread | None = None, quiet: bool = False
 ) -> dict[str, Any]:
     """Evaluate, or go on; the object that `--json` prints. The table goes to stdout, words to stderr."""
-    from journeyman.experiments.repository_agents import RepositoryBench, begun, reopened
+    from journeyman.experiments.agent_evaluation import begun, reopened
+    from journeyman.experiments.benchmarks import check_options, is_benchmark, located
 
     if resume is not None and (strange := sorted(set(given) - {"max_cost"})):
         raise InputError(
@@ -77,13 +84,16 @@ def evaluate(
             f"--{strange[0].replace('_', '-')}"
         )
     config = settled(AgentsConfig, given)
+    config = replace(config, tasks=located(config.tasks))
+    if resume is None and is_benchmark(config.tasks):
+        check_options(given, config.tasks)
     with open_store(config.store) as store:
         if resume is None:
-            bench = RepositoryBench(config, store, said=say)
+            bench = bench_of(config, store)
             run = begun(config, store)
         else:
             config, run = reopened(store, resume, config)
-            bench = RepositoryBench(config, store, said=say)
+            bench = bench_of(config, store)
         if spread is not None and config.max_cost is not None:
             raise InputError("what is spent is counted in one process: --max-cost is for --workers here")
         report = _run(bench, run, spread, quiet=quiet)
@@ -94,14 +104,22 @@ def evaluate(
     return {"run": run.id, "finished": True, **report.json()}
 
 
-def _run(bench: "RepositoryBench", run: "Run", spread: executors.Spread | None, *, quiet: bool) -> "AgentReport | str":
+def bench_of(config: AgentsConfig, store: Store) -> "Bench":
+    """Of repositories, or of a benchmark: the file tells which."""
+    from journeyman.experiments.benchmarks import QuestionBench, is_benchmark
+    from journeyman.experiments.repository_agents import RepositoryBench
+
+    return (QuestionBench if is_benchmark(config.tasks) else RepositoryBench)(config, store, said=say)
+
+
+def _run(bench: "Bench", run: "Run", spread: executors.Spread | None, *, quiet: bool) -> "AgentReport | str":
     """The report; or why it was stopped before there was one."""
-    from journeyman.experiments.repository_agents import EvaluationStopped, RepositoryEvaluation
+    from journeyman.experiments.agent_evaluation import BenchEvaluation, EvaluationStopped
 
     config, again = bench.config, f"go on with: journeyman {KIND} --resume {run.id}"
     with Screen("attempts", quiet=quiet) as screen, run.tracked():
-        screen.say(f"run {run.id}: {counted(len(bench.own), 'task')}, {config.agent} against {config.against}")
-        evaluation = RepositoryEvaluation(
+        screen.say(f"run {run.id}: {counted(len(bench.tasks), 'task')}, {config.agent} against {config.against}")
+        evaluation = BenchEvaluation(
             bench=bench, run=run, spread=spread, done=lambda done, of: screen.evaluated(done, of, "attempts at tasks")
         )
         try:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import click
 
-from journeyman.cli.console import minute, say, write
+from journeyman.cli.console import bar, minute, say, write
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import read_store_url, store_option, together
 from journeyman.cli.trace_filters import (
@@ -32,7 +32,7 @@ from journeyman.cli.trace_filters import (
 from journeyman.cli.trace_view import show_list, show_signals, show_statistics, show_trace, tail_line
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.stores.traces.base import Page, Query
+from journeyman.stores.traces.base import Page, Pruned, Query, TraceStore
 from journeyman.stores.urls import is_nowhere
 
 _MOST = 10_000
@@ -323,12 +323,28 @@ def prune(*, older_than: str, keep: str | None, dry_run: bool, yes: bool, store:
             if not yes:
                 question = f"Forget {counted(pruned.traces, 'trace')} from before {minute(before)} for good?"
                 click.confirm(question, abort=True, err=True)
-            pruned = traces.prune(before=before, keep_labelled=keep is not None)
+            pruned = _forgotten(traces, before, keep is not None, pruned.traces, quiet=quiet)
     if not quiet:
         bytes_ = f" and {pruned.bytes / 1e6:.1f} MB of contents" if pruned.bytes else ""
         spans = f", {pruned.spans} spans" if pruned.spans else ""
         say(f"{counted(pruned.traces, 'trace')}{spans}{bytes_} {'would go' if dry_run else 'are forgotten'}")
     return {**asdict(pruned), "before": before.isoformat(), "dry_run": dry_run}
+
+
+def _forgotten(traces: TraceStore, before: datetime, keep_labelled: bool, there_are: int, *, quiet: bool) -> Pruned:
+    with bar("traces forgotten", there_are, quiet=quiet, pause=1) as more:
+        gone = 0
+
+        def told(now: int) -> None:
+            nonlocal gone
+            more(now - gone)
+            gone = now
+
+        try:
+            return traces.prune(before=before, keep_labelled=keep_labelled, told=told)
+        except KeyboardInterrupt:
+            say(f"interrupted: {counted(gone, 'trace')} of {there_are:,} are forgotten; the same command goes on")
+            raise
 
 
 def _json(fields: Mapping[str, Any]) -> dict[str, Any]:

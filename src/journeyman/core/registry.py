@@ -83,6 +83,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "vectors": "journeyman.tracing.sources.vectors:VectorStore",
     },
     "tasks": {
+        "bfcl": "journeyman.tasks.function_calls:load",
         "custom": "journeyman.tasks.questions:custom",
         "desk": "journeyman.tasks.desk:load",
         "gsm8k": "journeyman.tasks.questions:gsm8k",

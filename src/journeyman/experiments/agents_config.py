@@ -29,8 +29,8 @@ def _agent(said: str) -> str:
 class AgentsConfig(AttemptSettings, ModelSettings, GateSettings, BudgetSettings, PlaceSettings):
     """Everything that an evaluation of agents on tasks of repositories can be told."""
 
-    tasks: Annotated[str, option(metavar="FILE")] = ""
-    """The tasks, as `journeyman tasks generate` writes them."""
+    tasks: Annotated[str, option(metavar="FILE|NAME")] = ""
+    """The tasks, as `journeyman tasks generate` writes them; or humaneval, mbpp, bfcl, or a file of these."""
     agent: Annotated[str, AfterValidator(_agent), option(metavar="AGENT")] = ""
     """Who is examined: journeyman, the name of a model, cmd:"COMMAND {workspace}", reference or nothing."""
     against: Annotated[str, AfterValidator(_agent), option(metavar="AGENT|RUN")] = NOTHING

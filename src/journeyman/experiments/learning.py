@@ -10,6 +10,7 @@ so that one that is killed at any moment has not spent more than its journal say
 
 import logging
 import os
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -375,7 +376,7 @@ class _TurnAtWork:
         outcome, result = self._learned()
         report: dict[str, Any] = {"learned": result}
         if outcome.state is TurnState.LEARNED:
-            outcome, report["release"] = self._released(outcome, turns)
+            outcome, report["release"] = self._released(outcome, turns, result)
         if outcome.state is not TurnState.LEARNED:
             restore(self.config.root, self.artifacts, self.turn)
         spent = TurnSpent(cost=self._cost(result), cpu_seconds=round(self.spent, 2), looks=self._looks(outcome))
@@ -516,7 +517,9 @@ class _TurnAtWork:
             return TurnOutcome(TurnState.FAILED, process.last_line() or f"it ended with {code}", examined=True), result
         return outcome_of(self.turn.subject, result), result
 
-    def _released(self, outcome: TurnOutcome, turns: Sequence[LearnTurn]) -> tuple[TurnOutcome, Mapping[str, Any]]:
+    def _released(
+        self, outcome: TurnOutcome, turns: Sequence[LearnTurn], learned: Mapping[str, Any]
+    ) -> tuple[TurnOutcome, Mapping[str, Any]]:
         """Bring it to live traffic, as far as that is wanted and allowed."""
         slot = slot_of(self.turn.subject)
         undone = [turn for turn in turns if turn.state is TurnState.UNDONE and turn.outcome.candidate == outcome.candidate]
@@ -527,6 +530,8 @@ class _TurnAtWork:
             return outcome._replace(reason=f"{outcome.reason}; it is kept, and served to nobody"), {}
         if self.rollouts.live().baseline(slot).candidate_id == outcome.candidate:
             return outcome._replace(state=TurnState.NOTHING, reason="what was learned is in production already"), {}
+        if why := self._deployed(outcome, str(learned.get("run_id") or "")):
+            return outcome._replace(reason=f"{outcome.reason}; no rollout was begun: {why}"), {}
         plan_file = ("--plan", self.config.settings.plan) if self.config.settings.plan else ()
         where = ("--agent", slot.agent, "--domain", slot.domain)
         told = f"{_begins(self.turn)}{outcome.reason}"
@@ -537,6 +542,17 @@ class _TurnAtWork:
             why = reason or str(result.get("reason") or process.last_line() or f"it ended with {code}")
             return outcome._replace(reason=f"{outcome.reason}; no rollout was begun: {why}"), result
         return outcome._replace(reason=f"{outcome.reason}; the rollout {result['rollout']['id']} begins"), result
+
+    def _deployed(self, outcome: TurnOutcome, run: str) -> str:
+        """Why weights that are to be served do not answer; empty where they do, or where nobody asked for it."""
+        if self.turn.subject.kind != "weights" or not (said := self.config.settings.deploy):
+            return ""
+        words = [run if word == "{run}" else word for word in shlex.split(said)]
+        code, reason, process = self._ran("deploy", words)
+        if reason or code:
+            return reason or process.last_line() or f"the deployment ended with {code}"
+        served = process.result().get("served", {}).get("candidate_id")
+        return "" if served == outcome.candidate else f"other weights were deployed ({served})"
 
 
 def outcome_of(subject: LearnSubject, result: Mapping[str, Any]) -> TurnOutcome:

@@ -1,81 +1,50 @@
-"""Two agents on tasks of repositories: who they are by name, what they did, and the gate's word on it."""
+"""Agents on tasks of repositories: who they are by name, and what was measured of their work besides."""
 
 import asyncio
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from journeyman import models
 from journeyman.agents.answer import nothing
 from journeyman.agents.attempt import Agent, Attempt, attempt_all
 from journeyman.agents.command import AgentUpstream, CommandAgent, beside, label
 from journeyman.agents.mcp import McpServer
-from journeyman.agents.replay import CallBudget, within
+from journeyman.agents.replay import CallBudget
 from journeyman.agents.repository import RepositoryAgent
 from journeyman.agents.workshop import SUBMIT, PreparedAgent, RepositoryWorkshop, WorkLimits, left_in
-from journeyman.core.candidate import BASE, Candidate
-from journeyman.core.errors import InputError, JourneymanError
-from journeyman.core.evaluation import Evaluation
-from journeyman.core.gate import interval_of
+from journeyman.core.candidate import BASE
+from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
-from journeyman.core.score import Score
+from journeyman.core.score import Reward
 from journeyman.core.task import Split, Task
-from journeyman.core.trace import Trace, average, total
+from journeyman.core.trace import Trace, average
 from journeyman.experiments import settings, wiring
-from journeyman.experiments.agents import adapter_trained_on, candidate_of, see_answers
-from journeyman.experiments.agents_config import COMMAND, KIND, NOTHING, OWN, REFERENCE, AgentsConfig
-from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
-from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
-from journeyman.experiments.run import Run
+from journeyman.experiments.agent_evaluation import OF_THE_PLACE, SCORE, Contestant, connected, of_run
+from journeyman.experiments.agents import adapter_trained_on, candidate_of
+from journeyman.experiments.agents_config import COMMAND, NOTHING, OWN, REFERENCE, AgentsConfig
 from journeyman.experiments.task_generation.generate import FOLDER, workplaces
-from journeyman.io.executors import Spread
 from journeyman.io.executors.jobs import JobItem, from_outside
-from journeyman.io.files import sha256
 from journeyman.models import embedders
 from journeyman.models.base import takes_tools
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.rewards.development import DevelopmentReward, DevelopmentWork, WorkCheckResult
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Interpreter
-from journeyman.stores import RunRecord, RunState, Store, open_store
+from journeyman.stores import Store, open_store
 from journeyman.stores.urls import MEMORY
 from journeyman.tasks import repository
 from journeyman.tasks.repository import RepositoryTask
-from journeyman.tracing.importers.jsonl import line, parse
+from journeyman.tracing.importers.jsonl import line
 from journeyman.tracing.redaction import Redactor
-
-_OVER = "--max-cost"
-"""What a refusal for want of money speaks of."""
-
-
-class EvaluationStopped(JourneymanError):
-    """It was not come to an end, and can be gone on with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """An agent that takes part."""
-
-    name: str
-    """Its id in the store, which holds no secret."""
-    make: Callable[[], Agent]
-    settings: tuple[object, ...] = ()
-    """What it is, for a look to be known again."""
-    deterministic: bool = False
-    learned: Candidate | None = None
-    trained_on: frozenset[str] = frozenset()
-    close: Callable[[], Any] | None = None
 
 
 class RepositoryBench:
-    """What an evaluation works with: the tasks, their workshop, and the agents by name."""
+    """A bench of tasks of repositories. Implements `Bench`."""
 
     def __init__(
         self,
@@ -110,6 +79,49 @@ class RepositoryBench:
         """As an evaluator takes them, in clusters that can be told apart."""
         return repository.clustered(self.own, self.config.min_clusters)
 
+    @property
+    def categories(self) -> Mapping[str, str]:
+        return {task.id: task.category for task in self.own}
+
+    @property
+    def verifier(self) -> RepositoryWorkshop:
+        return self.workshop
+
+    kind = "repository"
+
+    @property
+    def job(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        return attempt_item
+
+    async def start(self, agents: Iterable[Agent]) -> None:
+        await self.workshop.start()
+        for agent in agents:
+            if isinstance(agent, CommandAgent):
+                agent.check()
+            elif isinstance(agent, RepositoryAgent):
+                await agent.check()
+
+    async def close(self) -> None:
+        await self.workshop.close()
+
+    def item(self, task: Task, agent: str, prefix: str) -> dict[str, Any]:
+        told = {n: v for n, v in asdict(self.config).items() if n not in OF_THE_PLACE}
+        return _AttemptItem(
+            task=self.workshop.of(task).as_json(),
+            agent=agent,
+            prefix=prefix,
+            folder=self.config.environments or str(FOLDER),
+            sandbox=self.config.sandbox,
+            config=json.loads(json.dumps(told)),
+        ).json_item()
+
+    def recall(self, task: Task, trace: Trace, verdict: Reward) -> None:
+        own = self.workshop.of(task)
+        self.workshop.known[own.id, self.workshop.examined(own, trace).digest] = verdict
+
+    def development(self, attempts: Iterable[Attempt]) -> Mapping[str, Any]:
+        return development_of(self.workshop, attempts)
+
     def contestant(self, name: str) -> Contestant:
         """An agent by its name.
 
@@ -122,7 +134,7 @@ class RepositoryBench:
         if name.startswith(COMMAND):
             return self._command(name.removeprefix(COMMAND))
         if (run := self.store.run(name)) is not None:
-            return self._of_run(run)
+            return of_run(self, self.store, run)
         own = name == OWN
         if own and not self.config.generator_model:
             raise InputError(f"{OWN} needs a model to work with: --model, or generator_model in [models] of journeyman.toml")
@@ -162,10 +174,7 @@ class RepositoryBench:
 
     def _with_model(self, name: str, playbook: str) -> Contestant:
         config = self.config
-        wiring.check(name, base_url=config.base_url, key_env=config.key_env)
-        model = wiring.connect(name, base_url=config.base_url, key_env=config.key_env)
-        if config.max_cost is not None:
-            model = within(model, self.budget)
+        model = connected(config, name, self.budget)
         learned = Playbook.load(playbook) if playbook else Playbook()
         candidate = candidate_of(learned)
         choose = chooser(learned, embedders.load(config.embedder)) if candidate else nothing
@@ -188,23 +197,6 @@ class RepositoryBench:
             trained_on=learned.trained_on | adapter_trained_on(name),
             close=model.close,
         )
-
-    def _of_run(self, run: RunRecord) -> Contestant:
-        """An agent as it did in an earlier run.
-
-        Raises:
-            InputError: That run was another command's, or attempted other tasks.
-        """
-        if run.kind != KIND:
-            raise InputError(f"the run {run.id} was of `journeyman {run.kind}`; --against takes a run of `journeyman {KIND}`")
-        known = Known.of(self.store, run.id, "candidate", self.workshop)
-        if missing := [task.id for task in self.own if task.id not in known.traces]:
-            raise InputError(
-                f"the run {run.id} has no attempt at {len(missing)} of these {len(self.own)} tasks; name one that attempted all"
-            )
-        last = next(iter(known.traces.values()))[0]
-        agent = Repeated(known=known, fresh=None, candidate_id=last.candidate_id)
-        return Contestant(name=f"{run.id}", make=lambda: agent, settings=(run.id,), deterministic=True)
 
 
 def _chosen(config: AgentsConfig) -> tuple[RepositoryTask, ...]:
@@ -247,120 +239,6 @@ def _agents_python(config: AgentsConfig, folder: Path, said: Callable[[str], Non
     return environments.build(folder, needs, said=said).interpreter
 
 
-# Attempts that were made before.
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a run attempted, by the ids of tasks. Each attempt is given once."""
-
-    traces: dict[str, list[Trace]]
-
-    @classmethod
-    def of(cls, store: Store, run_id: str, side: str, workshop: RepositoryWorkshop) -> "Known":
-        """Of one side of a run; the verdicts that were reached are told to the workshop, which does not reach them anew."""
-        found: dict[str, list[Trace]] = {}
-        ids = {task.id: task for task in workshop.tasks}
-        for record in store.attempts(run_id=run_id):
-            if f"/evaluation/{side}/" not in record.id or record.trace.error is not None or record.trace.task_id not in ids:
-                continue
-            found.setdefault(record.trace.task_id, []).append(record.trace)
-            if record.score.total is not None:
-                own = ids[record.trace.task_id]
-                workshop.known[own.id, workshop.examined(own, record.trace).digest] = record.score.rewards[0]
-        return cls(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
-    """An agent, but for attempts that are known: those are taken as they were. Implements `attempt.Agent`."""
-
-    known: Known
-    fresh: Agent | None
-    candidate_id: str
-
-    async def run(self, task: Task) -> Any:
-        """Its steps."""
-        traces = self.known.traces.get(task.id, [])
-        if self.fresh is None:
-            # Of an earlier run there are as many attempts as it made, and more are asked for in turn.
-            traces.append(traces[0])
-        if traces:
-            for step in traces.pop(0).steps:
-                yield step
-            return
-        assert self.fresh is not None
-        async for step in self.fresh.run(task):
-            yield step
-
-
-# What was found.
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentReport:
-    """An evaluation, what it is by category, and what was measured of the work besides."""
-
-    report: EvaluationReport
-    categories: tuple[Mapping[str, Any], ...] = ()
-    development: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return self.report.passed
-
-    @property
-    def reason(self) -> str:
-        return self.report.reason
-
-    def json(self) -> dict[str, Any]:
-        """The JSON of the evaluation, and below "categories" the same by category."""
-        more = {"development": dict(self.development)} if self.development else {}
-        return {**self.report.json(), "categories": [dict(each) for each in self.categories], **more}
-
-    def record(self) -> dict[str, Any]:
-        """As it is kept."""
-        return {**self.report.record(), **{k: v for k, v in self.json().items() if k in ("categories", "development")}}
-
-    @classmethod
-    def restored(cls, record: Mapping[str, Any]) -> "AgentReport":
-        """The report that `record` made, but for its attempts."""
-        return cls(
-            report=EvaluationReport.restored(record),
-            categories=tuple(record.get("categories", ())),
-            development=record.get("development", {}),
-        )
-
-
-def by_category(report: EvaluationReport, categories: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-    """What an evaluation is in each category of its tasks, with the interval of one look.
-
-    Args:
-        categories: By task.
-    """
-    pairs = report.evaluation.pairs
-    attempted = {attempt.task.id for attempt in (*report.baseline_attempts, *report.candidate_attempts)}
-    wanted = Counter(categories[id] for id in attempted)
-    return tuple(
-        {
-            "category": category,
-            "unknown": wanted[category] - sum(categories[pair.task_id] == category for pair in pairs),
-            **_of_part(replace(report.evaluation, pairs=tuple(p for p in pairs if categories[p.task_id] == category))),
-            "cost": {
-                side: total(attempt.trace.cost for attempt in attempts if categories[attempt.task.id] == category)
-                for side, attempts in (("baseline", report.baseline_attempts), ("candidate", report.candidate_attempts))
-            },
-        }
-        for category in sorted(wanted)
-    )
-
-
-def _of_part(part: Evaluation) -> dict[str, Any]:
-    low, high = interval_of(part) if part.pairs else (None, None)
-    found = {"tasks": part.tasks, "baseline": part.baseline, "candidate": part.candidate, "gain": part.gain}
-    return {**found, "low": low, "high": high, "clusters": len(set(part.clusters)) or None}
-
-
 def development_of(workshop: RepositoryWorkshop, attempts: Iterable[Attempt]) -> dict[str, Any]:
     """What the attempts that ended are worth as development work: the mean of the whole and of each component.
 
@@ -399,164 +277,6 @@ def development_work(workshop: RepositoryWorkshop, attempt: Attempt) -> Developm
     trace = replace(attempt.trace, steps=tuple(step for step in attempt.trace.steps if getattr(step, "tool", "") != SUBMIT))
     texts = [{path: tree.text(path) for path in tree.files if path.endswith(".py")} for tree in (start, left)]
     return DevelopmentWork(trace=trace, before=texts[0], after=texts[1], checks=(check,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryEvaluation:
-    """Lets two agents attempt the tasks, asks the gate, and keeps all of it with a run."""
-
-    bench: RepositoryBench
-    run: Run
-    done: Callable[[int, int], None] = lambda _, __: None
-    """Told after each attempt how many are done, and of how many."""
-    spread: Spread | None = None
-    """Whoever makes the attempts, where that is not this process. The gate's word on them is this one's."""
-
-    async def evaluate(self) -> AgentReport:
-        """
-        Raises:
-            EvaluationStopped: The money was spent. What was attempted is kept, and the run can be gone on with.
-            InputError: An agent cannot be had.
-            ModelRefused: A model said no for good to every attempt.
-            SandboxError: A sandbox cannot run.
-        """
-        bench, config = self.bench, self.bench.config
-        new, old = bench.contestant(config.agent), bench.contestant(config.against)
-        subject = Subject(
-            candidate=new.name,
-            baseline=old.name,
-            tasks=bench.tasks,
-            settings=self._settings(new, old),
-            deterministic=new.deterministic and old.deterministic,
-            trained_on=new.trained_on | old.trained_on,
-            learned=new.learned,
-        )
-
-        async def measure(look: Look) -> AgentReport:
-            return await self._measured(new, old, look)
-
-        # A run that is gone on with looks at what it has not seen yet: that is the same look.
-        evaluator = HeldOutEvaluator(store=self.run.store, clock=self.run.clock, nonce=lambda: self.run.id)
-        try:
-            await bench.workshop.start()
-            for agent in (new.make(), old.make()):
-                if isinstance(agent, CommandAgent):
-                    agent.check()
-                elif isinstance(agent, RepositoryAgent):
-                    await agent.check()
-            return await evaluator.evaluate(
-                subject,
-                measure,
-                id=self.run.id,
-                records=lambda found: [(old.name, found)],
-                attempts=lambda found: self.run.records((*found.report.baseline_attempts, *found.report.candidate_attempts)),
-                restore=AgentReport.restored,
-            )
-        finally:
-            await bench.workshop.close()
-            for each in (new, old):
-                if each.close is not None:
-                    await each.close()
-
-    def _settings(self, new: Contestant, old: Contestant) -> dict[str, object]:
-        config = self.bench.config
-        return {
-            "agents": [[each.name, *each.settings] for each in (new, old)],
-            "gate": repr(config.gate),
-            "trials": config.attempts_per_task,
-            "timeout": config.timeout,
-            "verifier": "repository",
-        }
-
-    async def _measured(self, new: Contestant, old: Contestant, look: Look) -> AgentReport:
-        config, finished = self.bench.config, [0]
-
-        def done(attempt: Attempt) -> None:
-            finished[0] += 1
-            if attempt.trace.error is None:
-                # As soon as it is there: a run that is killed loses what is under way, and nothing else.
-                self.run.keep([attempt])
-            self.done(finished[0], 2 * config.attempts_per_task * len(look.tasks))
-
-        if self.spread is not None:
-            self._attempted_by(self.spread, {"baseline": old, "candidate": new}, look, done)
-            finished[0] = 0
-        report = await evaluate_agents(
-            self._repeated(new, "candidate"),
-            self._repeated(old, "baseline"),
-            look.tasks,
-            self.bench.workshop,
-            gate=config.gate,
-            config=EvaluateConfig(
-                attempts_per_task=config.attempts_per_task,
-                looks=look.before,
-                contaminated=look.contaminated,
-                prefix=f"{self.run.id}/evaluation",
-                clock=self.run.clock,
-                done=done,
-            ),
-        )
-        attempts = (*report.baseline_attempts, *report.candidate_attempts)
-        if spent := next((each.trace.error for each in attempts if _OVER in (each.trace.error or "")), None):
-            ended = sum(each.trace.error is None for each in attempts)
-            raise EvaluationStopped(f"{ended} of {len(attempts)} attempts were made: {spent}")
-        see_answers(report)
-        categories = {task.id: task.category for task in self.bench.own}
-        return AgentReport(report=report, categories=by_category(report, categories), development=self._development(report))
-
-    def _attempted_by(
-        self, spread: Spread, sides: Mapping[str, Contestant], look: Look, done: Callable[[Attempt], None]
-    ) -> None:
-        """Have workers make the attempts that the run does not have yet, and keep each: they are repeated here.
-
-        Raises:
-            EvaluationStopped: Some were given up. The others are kept.
-        """
-        config, given_up = self.bench.config, list[str]()
-        told = {n: v for n, v in asdict(config).items() if n not in _OF_THE_PLACE}
-        tasks, wanted = {task.id: task for task in look.tasks}, list[dict[str, Any]]()
-        for side, contestant in sides.items():
-            if isinstance(agent := self._repeated(contestant, side), Repeated) and agent.fresh is None:
-                continue
-            known = agent.known.traces if isinstance(agent, Repeated) else {}
-            for task in look.tasks:
-                for trial in range(len(known.get(task.id, ())), config.attempts_per_task):
-                    name = config.agent if side == "candidate" else config.against
-                    prefix = f"{self.run.id}/evaluation/{side}/{trial}"
-                    own = self.bench.workshop.of(task).as_json()
-                    item = _AttemptItem(
-                        task=own,
-                        agent=name,
-                        prefix=prefix,
-                        folder=config.environments or str(FOLDER),
-                        sandbox=config.sandbox,
-                        config=json.loads(json.dumps(told)),
-                    )
-                    wanted.append(item.json_item())
-
-        def failed(item: dict[str, Any], why: str) -> dict[str, Any]:
-            given_up.append(f"{item['task'].get('id', item['prefix'])}: {why}")
-            return {}
-
-        for found in filter(None, spread.map(attempt_item, wanted, failed=failed)):
-            trace = parse(found["trace"], name="").trace
-            done(Attempt(tasks[trace.task_id], trace, _SCORE.validate_python(found["score"])))
-        if given_up:
-            raise EvaluationStopped(f"{len(given_up)} of {len(wanted)} attempts were given up; the first: {given_up[0]}")
-
-    def _repeated(self, contestant: Contestant, side: str) -> Agent:
-        agent = contestant.make()
-        known = Known.of(self.run.store, self.run.id, side, self.bench.workshop)
-        return Repeated(known=known, fresh=agent, candidate_id=agent.candidate_id) if known.traces else agent
-
-    def _development(self, report: EvaluationReport) -> dict[str, Any]:
-        if self.bench.config.rewards == "none":
-            return {}
-        sides = {"baseline": report.baseline_attempts, "candidate": report.candidate_attempts}
-        return {side: development_of(self.bench.workshop, attempts) for side, attempts in sides.items()}
-
-
-_SCORE = TypeAdapter(Score)
 
 
 class _AttemptItem(JobItem):
@@ -600,7 +320,7 @@ def attempt_item(item: dict[str, Any]) -> dict[str, Any]:
                     await contestant.close()
 
     found = asyncio.run(attempted())
-    return {"trace": json.loads(line(found.trace)), "score": _SCORE.dump_python(found.score, mode="json")}
+    return {"trace": json.loads(line(found.trace)), "score": SCORE.dump_python(found.score, mode="json")}
 
 
 def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
@@ -615,50 +335,3 @@ def _ours(config: AgentsConfig, agent: str) -> AgentsConfig:
         )
     ours: dict[str, Any] = {"generator_model": named, "base_url": own.base_url, "key_env": own.key_env}
     return AgentsConfig(agent=agent, rounds=config.rounds, timeout=config.timeout, plugin=config.plugin, **ours)
-
-
-# Its run in the store: begun, and gone on with.
-
-
-def begun(config: AgentsConfig, store: Store) -> Run:
-    """A run of its own."""
-    told = {name: value for name, value in asdict(config).items() if name not in _OF_THE_PLACE}
-    return Run.new("agents", kind=KIND, config={**told, "tasks_digest": _digest(config)}, store=store)
-
-
-def reopened(store: Store, run_id: str, place: AgentsConfig) -> tuple[AgentsConfig, Run]:
-    """A run that is not over, and what it was told.
-
-    Args:
-        run_id: Empty for the one that began last.
-        place: What says where things are kept, and what may be spent from now on.
-
-    Raises:
-        InputError: There is none, or the tasks are not what they were.
-    """
-    over = (RunState.FINISHED, RunState.FAILED)
-    found = next((run for run in store.runs(KIND, newest_first=True) if run_id in ("", run.id) and run.state not in over), None)
-    if found is None:
-        raise InputError(
-            f"there is no unfinished run {run_id}".rstrip() + f" of `journeyman {KIND}`; begin one without --resume"
-        )
-    told = {name: value for name, value in found.config.items() if name != "tasks_digest"}
-    kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    kept |= {name: getattr(place, name) for name in _OF_THE_PLACE}
-    if place.max_cost is not None:
-        kept["max_cost"] = place.max_cost
-    config = AgentsConfig(**kept)
-    if _digest(config) != found.config["tasks_digest"]:
-        raise InputError(
-            f"{config.tasks} is not what it was when the run {found.id} began; bring it back, or begin another run"
-        )
-    return config, Run(id=found.id, kind=KIND, config=found.config, store=store)
-
-
-_OF_THE_PLACE = ("project", "store")
-
-
-def _digest(config: AgentsConfig) -> str:
-    """Of the file of tasks: a run goes on with the same ones."""
-    path = Path(config.tasks)
-    return sha256(path) if path.is_file() else ""

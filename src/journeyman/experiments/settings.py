@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -324,6 +325,13 @@ def _affordable(said: dict[LearnBudgetName, float]) -> dict[LearnBudgetName, flo
     return said
 
 
+def _of_a_run(said: str) -> str:
+    words = shlex.split(said)
+    if words and (words[0] != "deploy" or "{run}" not in words or "--release" not in words):
+        raise ValueError("must be a deployment of a run that gateways are told of: deploy llamacpp {run} --detach --release")
+    return said
+
+
 @config
 class LearnSettings(Config):
     """When `journeyman learn` takes a turn by itself, what turns may spend, and how far what they find goes."""
@@ -347,6 +355,9 @@ class LearnSettings(Config):
     """How far what passes goes by itself: it is kept as a candidate, or is brought to live traffic by `plan`."""
     plan: str = ""
     """The file of a rollout's plan; empty for the usual one."""
+    deploy: Annotated[str, AfterValidator(_of_a_run)] = ""
+    """With canary, how weights that pass come to answer before their rollout begins, as it is typed after journeyman:
+    `deploy llamacpp {run} --detach --release`. Empty where they are deployed by hand."""
     commands: dict[LearnKindName, str] = field(default_factory=dict)
     """What a turn of a kind runs instead of the usual, as it is typed after journeyman: `train weights --dataset desk`."""
 

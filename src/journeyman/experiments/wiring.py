@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from journeyman import models
-from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.agents.answer import Answer, MakeAgent, ToolCaller
 from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.core.format import named
-from journeyman.core.task import Split
+from journeyman.core.task import Split, Task
+from journeyman.experiments import settings
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import BARE, bare
 from journeyman.io.http_client import Unreachable, probe
@@ -29,6 +30,10 @@ REPOSITORY = "repository"
 """What the data set of tasks is called that `journeyman tasks generate` makes."""
 PROGRAMMING = frozenset({"humaneval", "mbpp"})
 """Data sets whose answers are programs, which are run."""
+FUNCTION_CALLS = "bfcl"
+"""The data set whose answers are calls of functions, which are compared."""
+LIVE = "live"
+"""The data set of questions that the project's store has recorded, and of which it is known what would be right."""
 REPEATABLE = "2026-11-21T00:00:00+00:00"
 """What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
 run gives the same bytes on any day; `SOURCE_DATE_EPOCH`, where set, is stamped instead."""
@@ -130,7 +135,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False, data: questions.
     """The data set that a run's settings name, with as many tasks as they ask for where they are made to order.
 
     The desk is the small world that ships with the package; its domains are its shops. humaneval and mbpp are programming
-    tasks, whose tests need a sandbox.
+    tasks, whose tests need a sandbox; live is what was recorded.
 
     A `bare` one is only its verifier where no file of it is named. `data` are rows of one's own that stand for a file.
 
@@ -145,6 +150,10 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False, data: questions.
         return _from_files(config, data)
     if config.dataset_name in PROGRAMMING:
         return _programming(config)
+    if config.dataset_name == FUNCTION_CALLS:
+        return _function_calls(config)
+    if config.dataset_name == LIVE:
+        return Dataset(name=LIVE, tasks=() if bare else _live(config), verifier=answers.Exact())
     if config.dataset_name == REPOSITORY:
         return _repository(config)
     return _desk(config) if config.dataset_name == "desk" else _from_files(config)
@@ -195,6 +204,35 @@ def _programming(config: TrainingConfig) -> Dataset:
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 
+def _function_calls(config: TrainingConfig) -> Dataset:
+    from journeyman.rewards.answers import WrittenCalls
+    from journeyman.tasks import function_calls
+
+    if not config.input_path and not config.held_out_path:
+        raise InputError(f"the data set {FUNCTION_CALLS!r} needs its file, or the folder of its files: --input FILE")
+    domain = config.domain or "functions"
+    found = function_calls.load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
+    return Dataset(name=FUNCTION_CALLS, tasks=found, verifier=WrittenCalls())
+
+
+def _live(config: TrainingConfig) -> tuple[Task, ...]:
+    from journeyman.experiments.playbook.recorded_tasks import of_live_traffic
+    from journeyman.stores import open_traces
+
+    if file := config.input_path or config.held_out_path:
+        raise InputError(f"the tasks of {LIVE} are drawn from the store and no file is read; leave out {file}")
+    with open_traces(settings.load().store_url, make=False) as store:
+        found = of_live_traffic(store.traces(), domain=config.domain, least=config.min_tasks)
+    if not found:
+        raise InputError(
+            "nothing was recorded"
+            + (f" in the domain {config.domain}" if config.domain else "")
+            + " that can be asked again and of which somebody said what is right; journeyman traces label says it, "
+            "journeyman dataset from-traces --dry-run why each is left out"
+        )
+    return found
+
+
 def _repository(config: TrainingConfig) -> Dataset:
     """Tasks of repositories, in the splits of their files, with what runs them: the sandboxes of their environments.
 
@@ -229,6 +267,8 @@ def _repository(config: TrainingConfig) -> Dataset:
 
 def agent_for(dataset: Dataset) -> MakeAgent:
     """What attempts the tasks of a data set: it asks a model once, or lets it work in a repository."""
+    if dataset.name == FUNCTION_CALLS:
+        return ToolCaller
     if dataset.name != REPOSITORY:
         return Answer
     from journeyman.agents.repository import RepositoryAgent

@@ -27,6 +27,7 @@ from journeyman.rewards.code_execution import wait
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.answers import Exact, Number, final_text, truth
 from journeyman.tasks.base import Verifier
+from journeyman.tasks.function_calls import written_calls
 
 # Are these the right tool calls? The rules of the Berkeley Function Calling Leaderboard's checker, for JSON.
 #
@@ -241,19 +242,32 @@ _CALLS = TypeAdapter(RightCalls)
 class ToolCalls:
     """Verifies the calls that were made, by the rules of `mismatch`."""
 
+    deterministic = True
+
     async def verify(self, task: Task, trace: Trace) -> Reward:
         try:
             right = _CALLS.validate_json(task.answer)
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]["msg"]
             return _reward(None, f"the ground truth is not one of tool calls: {fault}")
-        steps = [step for step in trace.steps if isinstance(step, ToolCall)]
-        made = [parse_call(step.tool, step.arguments) for step in steps]
+        asked = self._asked(trace)
+        made = [parse_call(tool, arguments) for tool, arguments in asked]
         good = [call for call in made if call is not None]
         if len(good) < len(made):
-            return _reward(False, f"the arguments of {steps[made.index(None)].tool} are no JSON object")
+            return _reward(False, f"the arguments of {asked[made.index(None)][0]} are no JSON object")
         fault = mismatch(right.calls, good, right.tools)
         return _reward(not fault, fault)
+
+    def _asked(self, trace: Trace) -> list[tuple[str, str]]:
+        """Names and arguments."""
+        return [(step.tool, step.arguments) for step in trace.steps if isinstance(step, ToolCall)]
+
+
+class WrittenCalls(ToolCalls):
+    """Verifies calls that were made, or else those that a reply holds as JSON: of a model that takes no tools."""
+
+    def _asked(self, trace: Trace) -> list[tuple[str, str]]:
+        return super()._asked(trace) or [(use.tool, use.arguments) for use in written_calls(trace.reply)]
 
 
 class ToolRelevance:

@@ -283,8 +283,15 @@ class SqlTraces(FeedbackStore):
         self._digests = self._digests or statistics.DigestCache()
         return statistics.statistics(self._database, self._digests, query)
 
-    def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
-        return among_traces.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
+    def prune(
+        self,
+        *,
+        before: datetime,
+        keep_labelled: bool,
+        dry_run: bool = False,
+        told: Callable[[int], None] = lambda _: None,
+    ) -> Pruned:
+        return among_traces.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run, told=told)
 
     def forget(self, trace_ids: Iterable[str], *, dry_run: bool = False) -> Pruned:
         return among_traces.forget(self._database, trace_ids, dry_run=dry_run)

@@ -13,14 +13,14 @@ import builtins
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from journeyman.core.errors import InputError, TaskError
 from journeyman.core.task import Split, Task, is_name
-from journeyman.io.markdown import fences
+from journeyman.io.markdown import fenced, fences
 from journeyman.tasks import rows
 from journeyman.tasks.questions import LEAST, SHARES, enough, share
 
@@ -122,6 +122,17 @@ def read_tasks(path: Path | str, *, domain: str = "code") -> tuple[Task, ...]:
     return tuple(found.values())
 
 
+def right_replies(path: Path | str) -> Mapping[str, str]:
+    """The solutions that the authors of the tasks of a file wrote, by task, as a model would reply; not every file has them."""
+    found = dict[str, str]()
+    for row in rows.read(path, rows.Complaints("these tasks cannot be used")):
+        prompt, body = row.value.get("prompt", ""), row.value.get("canonical_solution")
+        written = f"{prompt}{body}" if isinstance(body, str) else row.value.get("code")
+        if isinstance(written, str):
+            found[_id(row.value)] = fenced(written, "python")
+    return found
+
+
 def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[CodeSample, ...]:
     """The samples of a file for these tasks, in order. A row may hold a list of them; one without an id is found by its prompt.
 
@@ -145,15 +156,25 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[CodeSample, .
     return _of_one_kind(found, {task.id: code_tests(task) for task in tasks})
 
 
-def load(input: str, held_out: str = "", *, domain: str = "code", least: int = LEAST) -> tuple[Task, ...]:
+def load(
+    input: str,
+    held_out: str = "",
+    *,
+    domain: str = "code",
+    least: int = LEAST,
+    read: Callable[..., tuple[Task, ...]] = read_tasks,
+) -> tuple[Task, ...]:
     """Tasks in their splits: those of `held_out` are held out, others are shared out by a hash of the question.
+
+    Args:
+        read: Reads a file: it is given the path, and the `domain`.
 
     Raises:
         InputError: A file cannot be used, or a task is in both, be it under another id.
     """
     shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
-    inside = read_tasks(input, domain=domain) if input else ()
-    outside = read_tasks(held_out, domain=domain) if held_out else ()
+    inside = read(input, domain=domain) if input else ()
+    outside = read(held_out, domain=domain) if held_out else ()
     seen = {task.id for task in inside} | {_on_one_line(task) for task in inside}
     if both := {task.id for task in outside if task.id in seen or _on_one_line(task) in seen}:
         raise InputError(f"{', '.join(sorted(both)[:5])} are both in {input} and held out in {held_out}; a task must be in one")

@@ -228,18 +228,20 @@ def _refuse_same_ids(placed: Sequence[_Question]) -> None:
 
 def guessed(path: str) -> str:
     """Which data set a file of questions is: `gsm8k` where each answer ends as there, `humaneval` or `mbpp` where there are
-    tests, else `custom`. What is wrong with it is said by who reads it.
+    tests, `bfcl` where functions may be called, else `custom`. What is wrong with it is said by who reads it.
 
     Raises:
         InputError: It cannot be read at all.
     """
     if Path(path).is_dir():
-        return "gsm8k"
+        return "bfcl" if next(Path(path).glob("BFCL_v*"), None) else "gsm8k"
     found = [row.value for row in rows.read(path, rows.Complaints(""))]
     if any({"test", "entry_point"} <= row.keys() for row in found):
         return "humaneval"
     if any("test_list" in row for row in found):
         return "mbpp"
+    if any({"function", "question"} <= row.keys() and isinstance(row["question"], list) for row in found):
+        return "bfcl"
     if any({"tree", "statement"} <= row.keys() for row in found):
         return "repository"
     answers = [row.get("answer") for row in found]

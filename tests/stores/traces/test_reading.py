@@ -369,6 +369,27 @@ def test_forgetting_takes_spans_words_and_contents_along_and_leaves_the_rest(sto
     assert store.count(Query(text="own small")) == 1
 
 
+def test_forgetting_goes_by_batches_between_which_others_write_and_goes_on_where_it_was_broken_off(
+    store: TraceStore,
+) -> None:
+    old = Trace(id="", task_id="t", candidate_id="base", started_at=NOON - timedelta(days=40), steps=())
+    store.add([replace(old, id=f"old-{number}") for number in range(900)])
+    heard = list[int]()
+
+    def told(gone: int) -> None:
+        heard.append(gone)
+        if len(heard) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.prune(before=NOON, keep_labelled=False, told=told)
+    left = store.count(Query())
+    assert 0 < left == 900 - heard[1]
+    store.add([replace(old, id="young", started_at=NOON)])
+    assert store.prune(before=NOON, keep_labelled=False).traces == left
+    assert [trace.id for trace in store.traces()] == ["young"]
+
+
 def test_what_a_pruned_trace_told_twice_is_listed_again(store: TraceStore) -> None:
     calls = (ModelCall(model="m", prompt="p", reply="r", response_id="r1"),)
     tool = ToolCall(tool="find", arguments="{}", result="")

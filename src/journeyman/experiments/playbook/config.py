@@ -28,7 +28,8 @@ class TrainingConfig(LearnConfig, ModelSettings, ExaminationSettings, ReleaseSet
     """Everything that a training run can be told. The names are those of the ACE offline trainer, which many come from."""
 
     dataset_name: Annotated[str, option("--dataset")] = "gsm8k"
-    """gsm8k, custom, humaneval, mbpp, desk, or repository, which `journeyman tasks generate` writes; guessed from a file."""
+    """gsm8k, custom, humaneval, mbpp, bfcl, desk, live (what the store has recorded and somebody called right), or repository,
+    which `journeyman tasks generate` writes; guessed from a file."""
     input_path: Annotated[str, option("--input", metavar="FILE")] = ""
     """The data set: CSV, JSON lines, JSON or Parquet with questions and answers; gsm8k is downloaded when there is none."""
     question_column: Annotated[str, option("--question", metavar="COLUMN")] = ""

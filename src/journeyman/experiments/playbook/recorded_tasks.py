@@ -6,8 +6,8 @@ What cannot be asked again, or would have an effect beyond an answer, is left ou
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from journeyman.agents.replay import NotAskable, RecordedRequest, request_of
@@ -17,9 +17,10 @@ from journeyman.core.rollout import PRODUCTION
 from journeyman.core.task import Split, Task, content
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.optimizers.playbook.safeguards import cut_echoes
+from journeyman.tasks import questions
 from journeyman.tasks.answers import final_text
 from journeyman.tasks.recorded import RecordedAnswer, TaskKind, is_exact, named_faults
-from journeyman.tracing.evidence import AttemptEvidence, CallEvidence
+from journeyman.tracing.evidence import AttemptEvidence, CallEvidence, evidence_of
 
 EXAMINED = (TaskKind.ANSWERED, TaskKind.CALL)
 """By these a candidate can be shown to be better."""
@@ -114,6 +115,29 @@ def draw(
             left_out[TWINS] += 1
         found[drawn.task.id] = drawn
     return DrawnTasks(tasks=tuple(found.values()), attempts=len(attempts), left_out=dict(left_out.most_common()))
+
+
+def of_live_traffic(traces: Iterable[Trace], *, domain: str = "", least: int = questions.LEAST) -> tuple[Task, ...]:
+    """Recorded questions as the tasks of a data set, in their splits: one question of a user, and the answer that truth, a
+    person or a check calls right. What the agent was told of its work stays with the question, without what was learned.
+
+    Args:
+        domain: Only traces of it; empty for all.
+        least: Held-out tasks that a gate needs.
+    """
+    asked = (evidence_of(trace) for trace in traces if domain in ("", trace.domain))
+    found = [each for each in draw(list(asked)).tasks if each.kind is TaskKind.ANSWERED and not each.request.tools]
+    alone = [each for each in found if [m["role"] for m in each.request.messages if m["role"] != "system"] == ["user"]]
+    splits = questions.enough({each.task.question for each in alone}, least)
+    return tuple(
+        replace(
+            each.task,
+            answer=RecordedAnswer.loads(each.task.answer).text,
+            instructions="\n\n".join(str(m["content"]) for m in each.request.messages if m["role"] == "system"),
+            split=splits.get(each.task.question) or questions.share(each.task.question, questions.SHARES),
+        )
+        for each in alone
+    )
 
 
 def excluded(trace: Trace) -> str:

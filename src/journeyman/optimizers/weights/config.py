@@ -53,7 +53,8 @@ class WeightsTrainingConfig(SeedSettings):
     method: Method = "grpo"
     """grpo on fresh completions, grpo-offline on recorded ones, kto on labels, dpo on pairs, rft on what is right."""
     dataset_name: Annotated[str, option("--tasks")] = ""
-    """Tasks to learn from and to be examined on: desk, gsm8k, custom, humaneval, mbpp."""
+    """Tasks to learn from and to be examined on: desk, gsm8k, custom, humaneval, mbpp, bfcl, or live: what the store has
+    recorded and somebody called right."""
     input_path: Annotated[str, option("--input", metavar="FILE")] = ""
     """The file of the tasks."""
     domain: str = ""

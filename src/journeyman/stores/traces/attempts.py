@@ -5,7 +5,8 @@ with the run; all other traces can be forgotten, with their spans, and with what
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from journeyman.stores.traces.tables import (
     TRACE_CONTENTS,
     TRACES,
 )
-from journeyman.stores.traces.writing import take_turn, unindex
+from journeyman.stores.traces.writing import take_turn, unindex_all
 
 # From the tables back to whole traces.
 
@@ -255,10 +256,20 @@ class _Database(Protocol):
 
 
 _BATCH = 200
-"""Traces forgotten at once: others want to write in between, and an interruption leaves whole traces."""
+"""Traces forgotten at once, to begin with: others want to write in between, and an interruption leaves whole traces."""
+_SMALLEST, _LARGEST = 50, 5_000
+_MOMENT = 0.5
+"""Seconds that others wait for their turn, about."""
 
 
-def prune(database: _Database, before: datetime, *, keep_labelled: bool, dry_run: bool) -> Pruned:
+def prune(
+    database: _Database,
+    before: datetime,
+    *,
+    keep_labelled: bool,
+    dry_run: bool,
+    told: Callable[[int], None] = lambda _: None,
+) -> Pruned:
     # What a run attempted goes with the run.
     old = [TRACES.c.started_at < utc(before), ~sa.exists().where(ATTEMPTS.c.trace == TRACES.c.seq)]
     if keep_labelled:
@@ -266,16 +277,28 @@ def prune(database: _Database, before: datetime, *, keep_labelled: bool, dry_run
     if dry_run:
         with database.read() as connection:
             return _would_go(connection, old, before)
-    traces = spans = 0
-    for batch in _batches(database, old):
-        with database.write() as connection:
-            take_turn(connection)
-            found = delete(connection, batch, old)
-            traces, spans = traces + found[0], spans + found[1]
+    traces = spans = bytes_ = 0
+
+    def forgotten(connection: sa.Connection, seqs: Sequence[int]) -> None:
+        nonlocal traces, spans
+        found = delete(connection, seqs)
+        traces, spans = traces + found[0], spans + found[1]
+
+    def alone(connection: sa.Connection, seqs: Sequence[int]) -> None:
+        nonlocal spans
+        spans += _forget_spans(connection, SPAN_TRACES.c.seq.in_(seqs))
+
+    def unused(connection: sa.Connection, seqs: Sequence[int]) -> None:
+        nonlocal bytes_
+        bytes_ += _forget_contents(connection, seqs)
+
+    _by_batches(database, TRACES.c.seq, old, forgotten, then=lambda: told(traces))
+    _by_batches(database, SPAN_TRACES.c.seq, [_without_trace(before)], alone)
+    _by_batches(database, CONTENTS.c.seq, [_UNUSED], unused)
     with database.write() as connection:
         take_turn(connection)
-        spans += _forget_spans(connection, _without_trace(before))
-        return Pruned(traces=traces, spans=spans, bytes=forget_contents(connection))
+        _forget_scopes(connection)
+    return Pruned(traces=traces, spans=spans, bytes=bytes_)
 
 
 def _would_go(connection: sa.Connection, old: Sequence[sa.ColumnElement[bool]], before: datetime) -> Pruned:
@@ -289,18 +312,33 @@ def _would_go(connection: sa.Connection, old: Sequence[sa.ColumnElement[bool]], 
     return Pruned(traces=traces, spans=spans_, bytes=bytes_)
 
 
-def _batches(database: _Database, old: Sequence[sa.ColumnElement[bool]]) -> Iterator[Sequence[int]]:
-    """The `seq`s of the traces that are to go. What is found once is not looked for again, so this ends."""
-    last = 0
+def _by_batches(
+    database: _Database,
+    seq: sa.Column[int],
+    which: Sequence[sa.ColumnElement[bool]],
+    forget: Callable[[sa.Connection, Sequence[int]], None],
+    then: Callable[[], None] = lambda: None,
+) -> None:
+    """Forget rows by their `seq`, each batch in a transaction of its own and as large as is forgotten in a moment: others write
+    in between, and who breaks off keeps what was done. What is found once is not looked for again, so this ends."""
+    last, size = 0, _BATCH
     while True:
-        with database.read() as connection:
-            some = sa.select(TRACES.c.seq).where(*old, TRACES.c.seq > last).order_by(TRACES.c.seq).limit(_BATCH)
-            found = list(connection.scalars(some))
-        if found:
-            yield found
-        if len(found) < _BATCH:
+        with database.write() as connection:
+            take_turn(connection)
+            began = time.monotonic()
+            found = list(connection.scalars(sa.select(seq).where(*which, seq > last).order_by(seq).limit(size)))
+            if found:
+                forget(connection, found)
+        then()
+        if len(found) < size:
             return
-        last = found[-1]
+        last, took = found[-1], time.monotonic() - began
+        # Who waits for SQLite looks again every tenth of a second at most, and would find it taken each time.
+        time.sleep(min(0.1, took / 4))
+        if took < _MOMENT / 2:
+            size = min(2 * size, _LARGEST)
+        elif took > _MOMENT:
+            size = max(_SMALLEST, size // 2)
 
 
 def forget(database: _Database, trace_ids: Iterable[str], *, dry_run: bool) -> Pruned:
@@ -366,12 +404,11 @@ def _unsay(connection: sa.Connection, kinds: Sequence[TargetKind], targets: Iter
         connection.execute(sa.delete(FEEDBACK).where(*said))
 
 
-def delete(connection: sa.Connection, seqs: Sequence[int], which: Sequence[sa.ColumnElement[bool]] = ()) -> tuple[int, int]:
-    """Forget traces; how many, and how many spans. One for which `which` does not hold any more is kept."""
-    rows = connection.execute(sa.select(TRACES.c.seq, TRACES.c.id).where(TRACES.c.seq.in_(seqs), *which)).all()
+def delete(connection: sa.Connection, seqs: Sequence[int]) -> tuple[int, int]:
+    """Forget traces; how many, and how many spans."""
+    rows = connection.execute(sa.select(TRACES.c.seq, TRACES.c.id).where(TRACES.c.seq.in_(seqs))).all()
     gone = [row.seq for row in rows]
-    parts = connection.execute(sa.select(PARTS.c.trace, PARTS.c.position, PARTS.c.body).where(PARTS.c.trace.in_(gone)))
-    unindex(connection, ((row.trace, row.position, row.body) for row in parts))
+    unindex_all(connection, gone)
     spans = _forget_spans(connection, SPAN_TRACES.c.id.in_([row.id for row in rows]))
     connection.execute(sa.delete(TRACES).where(TRACES.c.seq.in_(gone)))
     writing.again(connection, gone)
@@ -384,7 +421,7 @@ def _without_trace(before: datetime) -> sa.ColumnElement[bool]:
 
 def _made_into_none() -> sa.ColumnElement[bool]:
     """Spans of which no trace was made, or none that is left."""
-    return SPAN_TRACES.c.id.not_in(sa.select(TRACES.c.id))
+    return ~sa.exists().where(TRACES.c.id == SPAN_TRACES.c.id)
 
 
 def _forget_spans(connection: sa.Connection, which: sa.ColumnElement[bool]) -> int:
@@ -395,19 +432,32 @@ def _forget_spans(connection: sa.Connection, which: sa.ColumnElement[bool]) -> i
     return count
 
 
+_UNUSED = ~sa.exists().where(TRACE_CONTENTS.c.content == CONTENTS.c.seq)
+
+
 def forget_contents(connection: sa.Connection) -> int:
     """Forget what nothing refers to; its bytes."""
     bytes_ = last = 0
-    unused = ~sa.exists().where(TRACE_CONTENTS.c.content == CONTENTS.c.seq)
-    while True:
-        some = sa.select(CONTENTS).where(CONTENTS.c.seq > last, unused).order_by(CONTENTS.c.seq).limit(_BATCH)
-        rows = connection.execute(some).all()
-        if not rows:
-            break
-        last = rows[-1].seq
-        bytes_ += sum(row.size for row in rows)
-        texts = [(row.seq, codec.unpack_text(row.body)) for row in rows if row.indexed]
-        fulltext.remove(connection, fulltext.CONTENT_WORDS, texts)
-        connection.execute(sa.delete(CONTENTS).where(CONTENTS.c.seq.in_([row.seq for row in rows])))
-    connection.execute(sa.delete(SCOPES).where(~sa.exists().where(SPANS.c.scope == SCOPES.c.seq)))
+    unused = sa.select(CONTENTS.c.seq).where(_UNUSED).order_by(CONTENTS.c.seq).limit(_BATCH)
+    while seqs := list(connection.scalars(unused.where(CONTENTS.c.seq > last))):
+        last = seqs[-1]
+        bytes_ += _forget_contents(connection, seqs)
+    _forget_scopes(connection)
     return bytes_
+
+
+def _forget_contents(connection: sa.Connection, seqs: Sequence[int]) -> int:
+    which = CONTENTS.c.seq.in_(seqs)
+    bytes_ = int(connection.scalar(sa.select(sa.func.sum(CONTENTS.c.size)).where(which)) or 0)
+    if connection.dialect.name == "sqlite":
+        # It is told word for word what to forget.
+        rows = connection.execute(sa.select(CONTENTS.c.seq, CONTENTS.c.body).where(which, CONTENTS.c.indexed)).all()
+        fulltext.remove(connection, fulltext.CONTENT_WORDS, [(row.seq, codec.unpack_text(row.body)) for row in rows])
+    else:
+        connection.execute(sa.delete(fulltext.CONTENT_WORDS).where(fulltext.CONTENT_WORDS.c.rowid.in_(seqs)))
+    connection.execute(sa.delete(CONTENTS).where(which))
+    return bytes_
+
+
+def _forget_scopes(connection: sa.Connection) -> None:
+    connection.execute(sa.delete(SCOPES).where(~sa.exists().where(SPANS.c.scope == SCOPES.c.seq)))

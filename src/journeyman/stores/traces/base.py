@@ -273,8 +273,19 @@ class TraceStore(Protocol):
     def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
         """Add rewards. Of one name the latest holds."""
 
-    def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
-        """Forget traces that began before, with their spans and contents."""
+    def prune(
+        self,
+        *,
+        before: datetime,
+        keep_labelled: bool,
+        dry_run: bool = False,
+        told: Callable[[int], None] = lambda _: None,
+    ) -> Pruned:
+        """Forget traces that began before, with their spans and contents.
+
+        In transactions of a moment each: others write in between, and what is broken off has forgotten whole traces, and the
+        same call goes on with it. `told` hears how many are forgotten so far.
+        """
 
     def forget(self, trace_ids: Iterable[str], *, dry_run: bool = False) -> Pruned:
         """Forget traces by their ids, with their spans and contents, with what was said of them, of their requests, and of

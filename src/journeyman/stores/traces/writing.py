@@ -363,6 +363,17 @@ def unindex(connection: sa.Connection, parts: Iterable[tuple[int, int, bytes]]) 
     fulltext.remove(connection, fulltext.PART_WORDS, [(place, text) for place, text in told if text])
 
 
+def unindex_all(connection: sa.Connection, traces: Sequence[int]) -> None:
+    """Take all parts of traces out of the full-text index. SQLite is told their words; PostgreSQL knows them by their place."""
+    if connection.dialect.name == "sqlite":
+        parts = connection.execute(sa.select(PARTS.c.trace, PARTS.c.position, PARTS.c.body).where(PARTS.c.trace.in_(traces)))
+        unindex(connection, ((row.trace, row.position, row.body) for row in parts))
+        return
+    place = PARTS.c.trace * fulltext.MOST_PARTS + PARTS.c.position
+    places = sa.select(place).where(PARTS.c.trace.in_(traces), PARTS.c.position < fulltext.MOST_PARTS)
+    connection.execute(sa.delete(fulltext.PART_WORDS).where(fulltext.PART_WORDS.c.rowid.in_(places)))
+
+
 def _write_contents(connection: sa.Connection, placed: Mapping[int, PreparedTrace]) -> None:
     needed = {seq: _apart(each) for seq, each in placed.items()}
     texts = {digest: told for apart in needed.values() for digest, told in apart.items()}
