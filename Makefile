@@ -69,6 +69,7 @@ figures: $(VENV)/.dev
 	$(BIN)/python benchmarks/figures.py
 
 # Each is installed into an environment with nothing in it, and does what a newcomer does first.
+dist: export PYTHONPATH :=
 dist:
 	rm -rf dist build/tools build/empty
 	$(PYTHON) -m venv build/tools
