@@ -177,7 +177,8 @@ def evaluate(subject: Any, /, *given: Any, **options: Any) -> EvaluationReport:
     if _is_agent(subject):
         return compare.evaluate(subject, *given, **options)
     with _examination(subject, *given, **options) as work:
-        return waited(work)
+        report: EvaluationReport = waited(work)
+    return report
 
 
 async def aevaluate(
@@ -190,7 +191,8 @@ async def aevaluate(
 ) -> EvaluationReport:
     """`evaluate` of a playbook, awaited."""
     with _examination(playbook, data, against=against, progress=progress, **options) as work:
-        return await work
+        report: EvaluationReport = await work
+    return report
 
 
 def _is_agent(subject: object) -> bool:
@@ -211,11 +213,11 @@ def _examination(
     rival, anywhere = given.pop("baseline_model", ""), given.pop("any_domain", False)
     dataset, config = _dataset(data, given)
     wiring.try_walls(dataset)
-    sides = [_playbook(subject), Playbook() if against is None else _playbook(against)]
+    new, old = _playbook(subject), Playbook() if against is None else _playbook(against)
     if anywhere:
-        sides = [evaluating.anywhere_shown(dataset, each) for each in sides]
+        new, old = evaluating.anywhere_shown(dataset, new), evaluating.anywhere_shown(dataset, old)
     with Screen("attempts", quiet=not _is_shown(progress)) as screen:
-        yield evaluating.examine(config, dataset, *sides, rival, done=screen.evaluated)
+        yield evaluating.examine(config, dataset, new, old, rival, done=screen.evaluated)
 
 
 def _dataset(data: Data | None, given: dict[str, Any]) -> tuple[Dataset, TrainingConfig]:

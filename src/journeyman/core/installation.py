@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 _ADVICE = re.compile(r"(?<!uv )pip install (?P<quote>'?)journeyman(?:\[(?P<extra>[\w,-]+)\])?(?P=quote)(?![\w'\[-]| @)")
 _SOURCE = Path(__file__).parents[3]
@@ -47,7 +48,7 @@ def installing(extra: str | None, direct_url: str | None = None, prefix: str = s
     return f"{_installer(prefix)} {again}{shlex.quote(what)}"
 
 
-def _origin() -> dict[str, object]:
+def _origin() -> dict[str, Any]:
     """Where this installation came from, as PEP 610 says it; a clone that is run without being installed is one."""
     from importlib import metadata
 
@@ -56,7 +57,7 @@ def _origin() -> dict[str, object]:
     except metadata.PackageNotFoundError:
         cloned = (_SOURCE / "pyproject.toml").is_file()
         return {"url": _SOURCE.as_uri(), "dir_info": {"editable": True}} if cloned else {}
-    found: dict[str, object] = json.loads(told) if told else {}
+    found: dict[str, Any] = json.loads(told) if told else {}
     return found
 
 

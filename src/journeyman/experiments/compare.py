@@ -184,7 +184,7 @@ class EvaluationReport:
     def _verdict(self) -> str:
         return f"{'Passed' if self.passed else 'Not passed'}: {self.reason}"
 
-    def _rows(self) -> list[tuple[str, str, str]]:
+    def _rows(self) -> list[tuple[str, ...]]:
         before, after = self.evaluation.spent_baseline, self.evaluation.spent_candidate
         unknown = [("Tasks without a verdict", f"{self.unknown}", "")] if self.unknown else []
         gain = "unknown" if self.gain is None else f"{self.gain:+.1%}"
