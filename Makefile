@@ -6,6 +6,7 @@
 # make soak    seven minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
 # make dist    build wheel and sdist, and install each where nothing is; EXTRAS="serve weights" tries these, too
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
+# make site    the documentation as pages, below build/site, links checked
 # make pictures          write docs/pictures anew, of the demo on live traffic; needs a Chromium, and takes minutes
 #
 # On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
@@ -27,7 +28,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of programs: each would compile the package anew, and each run the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures dist docs pictures clean
+.PHONY: demo demo-live demo-weights test check nightly lint bench soak figures dist docs site pictures clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -68,11 +69,17 @@ soak: $(VENV)/.dev
 figures: $(VENV)/.dev
 	$(BIN)/python benchmarks/figures.py
 
-# Each is installed into an environment with nothing in it, and does what a newcomer does first.
+# Each is installed into an environment with nothing in it, does what a newcomer does first, and names the way it was installed where
+# it advises to install more. With an extra, the line of it in `doctor` must say ok.
+dist: export PYTHONPATH :=
+dist: export UV_TOOL_DIR := $(CURDIR)/build/uv/tools
+dist: export UV_TOOL_BIN_DIR := $(CURDIR)/build/uv/bin
+dist: export PIPX_HOME := $(CURDIR)/build/pipx
+dist: export PIPX_BIN_DIR := $(CURDIR)/build/pipx/bin
 dist:
-	rm -rf dist build/tools build/empty
+	rm -rf dist build/tools build/empty build/uv build/pipx
 	$(PYTHON) -m venv build/tools
-	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine
+	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine uv pipx
 	build/tools/bin/python -m build --outdir dist
 	build/tools/bin/twine check --strict dist/*
 	@for file in dist/*.whl dist/*.tar.gz; do for extra in "" $(EXTRAS); do \
@@ -80,7 +87,20 @@ dist:
 		build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 			"$$PWD/$$file$${extra:+[$$extra]}" && \
 		(mkdir -p build/empty/home && cd build/empty/home && ../bin/journeyman --version && ../bin/journeyman init && \
-			../bin/journeyman doctor && ../bin/journeyman evaluate power --tasks 60) || exit 1; done; done
+			../bin/journeyman doctor > doctor.txt && head -n 1 doctor.txt && ../bin/journeyman evaluate power --tasks 60 && \
+			if [ -n "$$extra" ]; then grep "ok  *$$extra *$$" doctor.txt; else \
+			../bin/journeyman serve 2>&1 | grep -F "pip install '$(CURDIR)/$$file[serve]'"; fi) || exit 1; done; done
+	@echo "== uv"; build/tools/bin/uv tool install --quiet --constraints constraints.txt dist/*.whl
+	build/uv/bin/journeyman --version
+	build/uv/bin/journeyman serve 2>&1 | grep -F "uv tool install --force '$$(echo $(CURDIR)/dist/*.whl)[serve]'"
+	@echo "== pipx"; build/tools/bin/pipx install --quiet --pip-args="--constraint $(CURDIR)/constraints.txt" dist/*.whl
+	build/pipx/bin/journeyman --version
+	build/pipx/bin/journeyman serve 2>&1 | grep -F "pipx install --force '$$(echo $(CURDIR)/dist/*.whl)[serve]'"
+
+# Strictly: a link or an anchor that leads nowhere ends it. Needs mkdocs, which comes with the extra dev.
+site: $(VENV)/.dev
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site: build/site/index.html"
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_commands.py > docs/commands.md.new

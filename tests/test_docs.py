@@ -8,7 +8,7 @@ import pytest
 from tests.support import warm
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PROGRAMS = [
     pytest.param(found.group(1), id=f"{path.name}:{path.read_text()[: found.start()].count(chr(10)) + 1}")
     for path in DOCUMENTS
@@ -44,3 +44,10 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
     named = re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", (ROOT / "docs" / "architecture.md").read_text())
     assert len(named) > 20
     assert [name for name in named if not (ROOT / "src" / "journeyman" / name).exists()] == []
+
+
+def test_each_message_that_troubleshooting_explains_is_one_that_is_said() -> None:
+    said = "".join(path.read_text() for path in (ROOT / "src" / "journeyman").rglob("*.py"))
+    explained = re.findall(r"^### `(.*)`$", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(explained) > 15
+    assert [each for each in explained if each not in said] == []

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from journeyman import OfflineTrainer, PlaybookStage
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra, ModelBusy, ModelError
+from journeyman.core.installation import installing
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.experiments import wiring
 from journeyman.experiments.playbook import cost_estimate
@@ -138,7 +140,7 @@ def test_the_output_is_the_last_revision_of_the_runs_journal(pupil: Pupil, monke
 
 def test_what_the_embedded_model_needs_is_looked_for_first(pupil: Pupil, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"torch is missing: pip install 'journeyman\[embedded\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(f"torch is missing: {installing('embedded')}")):
         train(generator_model="embedded")
     assert not Path(".journeyman").exists()
 

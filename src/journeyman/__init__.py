@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from journeyman.agents.attempt import Agent as Agent
     from journeyman.agents.attempt import attempt as attempt
     from journeyman.agents.orchestrator import Orchestrator as Orchestrator
+    from journeyman.cli.notebook import aevaluate as aevaluate
+    from journeyman.cli.notebook import atrain as atrain
+    from journeyman.cli.notebook import evaluate as evaluate
+    from journeyman.cli.notebook import train as train
     from journeyman.compat.executor import Executor as Executor
     from journeyman.compat.executor import create_ace_executor as create_ace_executor
     from journeyman.core import registry as registry
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from journeyman.core.trace import Trace as Trace
     from journeyman.experiments.compare import EvaluationReport as EvaluationReport
     from journeyman.experiments.compare import compare as compare
-    from journeyman.experiments.compare import evaluate as evaluate
     from journeyman.experiments.planner.collect import OrchestrationSystem as OrchestrationSystem
     from journeyman.experiments.playbook.config import TrainingConfig as TrainingConfig
     from journeyman.experiments.playbook.training import OfflineTrainer as OfflineTrainer
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from journeyman.serving.ingest.hooks import hook_into_agent as hook_into_agent
     from journeyman.serving.ingest.in_process import TraceCollector as TraceCollector
     from journeyman.serving.ingest.in_process import traced as traced
+    from journeyman.serving.ingest.in_process import watch as watch
     from journeyman.serving.router import Router as Router
     from journeyman.stores.registry import Registry as Registry
     from journeyman.tasks.questions import DatasetLoader as DatasetLoader
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "agents.attempt": ("Agent", "attempt"),
     "agents.orchestrator": ("Orchestrator",),
+    "cli.notebook": ("aevaluate", "atrain", "evaluate", "train"),
     "compat.executor": ("Executor", "create_ace_executor"),
     "core": ("registry",),
     "core.candidate": ("Candidate", "Kind"),
@@ -102,7 +107,7 @@ _HOMES = {
     "core.score": ("Experience", "Reward", "Score"),
     "core.task": ("Split", "Task"),
     "core.trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
-    "experiments.compare": ("EvaluationReport", "compare", "evaluate"),
+    "experiments.compare": ("EvaluationReport", "compare"),
     "experiments.planner.collect": ("OrchestrationSystem",),
     "experiments.playbook.config": ("TrainingConfig",),
     "experiments.playbook.training": ("OfflineTrainer", "TrainingResult", "create_offline_trainer"),
@@ -129,7 +134,7 @@ _HOMES = {
     ),
     "rewards.utility": ("compute_reward",),
     "serving.ingest.hooks": ("hook_into_agent",),
-    "serving.ingest.in_process": ("TraceCollector", "traced"),
+    "serving.ingest.in_process": ("TraceCollector", "traced", "watch"),
     "serving.router": ("Router",),
     "stores.registry": ("Registry",),
     "tasks.questions": ("DatasetLoader",),
@@ -142,16 +147,38 @@ _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 _OLDER = {"PlaybookStage": "Stage", "Report": "EvaluationReport"}
 """Names that users of earlier systems know."""
 
+_CALLS = "train(rows, model=…), evaluate(playbook, rows, model=…) and watch(agent)"
+_MEANT = {
+    **dict.fromkeys(("Client", "Journeyman"), _CALLS),
+    **dict.fromkeys(("Trainer", "fit", "learn"), "train(rows, model=…)"),
+    **dict.fromkeys(("eval", "test"), "evaluate(playbook, rows, model=…)"),
+    **dict.fromkeys(("instrument", "monitor", "observe", "trace"), "watch(agent), or @traced above a function"),
+    **dict.fromkeys(("load", "load_playbook"), "Playbook.load(FILE)"),
+    **{name: f"playbook.{name}(…), of a Playbook.load(FILE)" for name in ("diff", "prompt", "save")},
+    **{name: f"the command: journeyman {name}" for name in ("collect", "demo", "doctor", "serve")},
+}
+"""What people try first, and what to write instead."""
+
 __all__ = sorted([*_WHERE, *_OLDER])
 
 
 def __getattr__(name: str) -> Any:
     known = _OLDER.get(name, name)
     if known not in _WHERE:
-        raise AttributeError(f"module 'journeyman' has no attribute {name!r}")
+        raise AttributeError(f"module 'journeyman' has no attribute {name!r}{_hint(name)}")
     if known == "registry":
         return import_module("journeyman.core.registry")
     return getattr(import_module(f"journeyman.{_WHERE[known]}"), known)
+
+
+def _hint(name: str) -> str:
+    if name.startswith("__"):
+        # Python itself asks, for much that is not there.
+        return ""
+    from difflib import get_close_matches
+
+    meant = _MEANT.get(name) or next(iter(get_close_matches(name, __all__, n=1)), "")
+    return f"; did you mean {meant}?" if meant else ""
 
 
 def __dir__() -> list[str]:

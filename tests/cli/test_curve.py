@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.console import installing
+from journeyman.core.installation import installing
 from journeyman.core.playbook import Playbook
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.console import installing
 from journeyman.cli.doctor import _REQUIREMENT, HealthCheck, examine, package
+from journeyman.core.errors import MissingExtra
+from journeyman.core.installation import advised, installing
 from journeyman.stores import open_store
 from journeyman.stores.engine import HEAD
 
@@ -64,7 +65,8 @@ def test_an_extra_is_added_to_the_installation_that_is_there(tmp_path: Path, mon
     clone.mkdir()
     note = json.dumps({"dir_info": {"editable": True}, "url": clone.as_uri()})
     assert installing("ray", note) == f"pip install -e '{clone}[ray]'"
-    assert installing("ray", '{"url": "file:///x/journeyman.whl", "archive_info": {}}') == "pip install 'journeyman[ray]'"
+    gone = '{"url": "file:///x/journeyman.whl", "archive_info": {}}'
+    assert installing("ray", gone) == "pip install '/x/journeyman.whl[ray]'", "no index is known to have it"
     assert installing(None, "{}") == "pip install --force-reinstall journeyman"
     wheel = tmp_path / "journeyman-0.1.0-py3-none-any.whl"
     wheel.touch()
@@ -80,6 +82,16 @@ def test_what_pipx_and_uv_look_after_stays_theirs(tmp_path: Path) -> None:
     assert installing("ray", "{}", "/srv/ada/.local/share/uv/tools/journeyman") == "uv tool install --force 'journeyman[ray]'"
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.1\n")
     assert installing("ray", "{}", str(tmp_path)) == "uv pip install 'journeyman[ray]'"
+
+
+def test_what_a_program_is_told_to_install_is_right_for_how_it_was_installed_and_stays_so() -> None:
+    told = str(MissingExtra("x is missing: pip install 'journeyman[ray]', or leave it out"))
+    assert told == f"x is missing: {installing('ray')}, or leave it out"
+    assert str(MissingExtra(told)) == told
+    assert advised("pip install journeyman and") == f"{installing(None)} and"
+    url = "pip install 'journeyman[ray] @ git+https://host/j.git@ab12'"
+    for kept in ("pip install wandb", "pip install journeyman-extra", "uv pip install 'journeyman[ray]'", url):
+        assert advised(kept) == kept
 
 
 def test_every_package_and_wall_is_a_line_when_all_of_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +136,7 @@ def test_a_store_from_the_future_and_a_file_that_is_none_are_broken(tmp_path: Pa
         db.execute("update alembic_version set version_num = '9999'")
     db.close()
     newer = examined(tmp_path, JOURNEYMAN_STORE=str(file))["store"]
-    assert (newer.state, newer.mend) == ("broken", "pip install --upgrade journeyman")
+    assert (newer.state, newer.mend) == ("broken", f"install the newer Journeyman, as this was: {installing(None)}")
     file.write_text("no database " * 100)
     damaged = examined(tmp_path, JOURNEYMAN_STORE=str(file))["store"]
     assert not damaged.works

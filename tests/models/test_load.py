@@ -1,4 +1,5 @@
 import contextlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import MissingExtra, ModelError, ModelRefused
+from journeyman.core.installation import installing
 from journeyman.models import ModelName, load, parse
 from journeyman.models.base import ModelRequest, PromptMessage
 
@@ -82,5 +84,5 @@ def test_nothing_heavy_is_imported_until_somebody_asks() -> None:
 def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     monkeypatch.delitem(sys.modules, "journeyman.models.openai", raising=False)
-    with pytest.raises(MissingExtra, match="openai is missing: pip install 'journeyman'"):
+    with pytest.raises(MissingExtra, match=re.escape(f"openai is missing: {installing(None)}")):
         load("openai:m@http://localhost:1/v1")

@@ -104,7 +104,7 @@ def test_a_store_of_a_newer_journeyman_is_refused_and_left_as_it_is(tmp_path: Pa
         db.execute("update alembic_version set version_num = '9999'")
     db.close()
     before = file.read_bytes()
-    with pytest.raises(StoreError, match=r"journeyman\.db was written by a newer Journeyman \(step 9999.*upgrade journeyman"):
+    with pytest.raises(StoreError, match=r"journeyman\.db was written by a newer Journeyman \(step 9999.*install that one"):
         open_store(file)
     assert file.read_bytes() == before
 

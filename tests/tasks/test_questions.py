@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.installation import installing
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.wiring import load_dataset
@@ -188,7 +190,7 @@ def test_all_of_gsm8k_is_read_without_a_leak() -> None:
 
 def test_without_the_library_the_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'journeyman\[datasets\]'; or give its files"):
+    with pytest.raises(MissingExtra, match=re.escape(f"{installing('datasets')}; or give its files")):
         gsm8k()
 
 

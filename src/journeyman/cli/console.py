@@ -3,23 +3,21 @@
 A table stays readable on a narrow terminal: it leaves columns out rather than cutting all of them to dots.
 """
 
-import json
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from journeyman.core import format
+from journeyman.core.installation import advised
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,60 +45,6 @@ def say(*lines: str, colour: str | None = None) -> None:
     """Words for people, on stderr: a line each, in a colour where there is a terminal. None is taken for markup."""
     for line in lines:
         click.secho(plain(advised(line)), err=True, fg=colour)
-
-
-_ADVICE = re.compile(r"pip install '?journeyman\[([\w,-]+)\]'?")
-
-
-def advised(text: str) -> str:
-    """What the library advises to install, as it is typed for this installation."""
-    return _ADVICE.sub(lambda found: installing(found[1]), text) if "pip install" in text else text
-
-
-def installing(extra: str | None, direct_url: str | None = None, prefix: str = sys.prefix) -> str:
-    """What to type for this installation: a clone stays one, and so does what pipx or uv look after.
-
-    Args:
-        direct_url: pip's note of where it came from.
-        prefix: The environment.
-    """
-    from importlib import metadata
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    if direct_url is None:
-        try:
-            direct_url = metadata.distribution("journeyman").read_text("direct_url.json")
-        except metadata.PackageNotFoundError:
-            # Run from its source, without being installed.
-            direct_url = ""
-    origin = json.loads(direct_url) if direct_url else {}
-    place, parts = str(origin.get("url", "")), f"[{extra}]" if extra else ""
-    path = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:") else None
-    if path is not None and origin.get("dir_info", {}).get("editable"):
-        folder = "." if path == Path.cwd() else path
-        return f"{_installer(prefix)} -e {shlex.quote(f'{folder}{parts}')}"
-    what = f"journeyman{parts}"
-    if path is not None and path.exists():
-        what = f"{path}{parts}"
-    elif vcs := origin.get("vcs_info"):
-        what = f"journeyman{parts} @ {vcs.get('vcs', 'git')}+{place}@{vcs.get('commit_id', 'HEAD')}"
-    again = "" if extra else "--force-reinstall "
-    return f"{_installer(prefix)} {again}{shlex.quote(what)}"
-
-
-def _installer(prefix: str) -> str:
-    """The program that looks after an environment."""
-    parts = Path(prefix).parts
-    if "pipx" in parts:
-        return "pipx install --force"
-    if "uv" in parts and "tools" in parts:
-        return "uv tool install --force"
-    try:
-        made = Path(prefix, "pyvenv.cfg").read_text(encoding="utf-8")
-    except OSError:
-        return "pip install"
-    return "uv pip install" if re.search(r"^uv = ", made, re.MULTILINE) else "pip install"
 
 
 def say_some(lines: Sequence[str], most: int, what: str, *, colour: str | None = None) -> None:

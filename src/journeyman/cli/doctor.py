@@ -18,11 +18,11 @@ from typing import Literal
 
 import click
 
-from journeyman.cli.console import installing
 from journeyman.cli.shared import emit, json_option
 from journeyman.core import extension, registry
 from journeyman.core.errors import JourneymanError, SandboxError
 from journeyman.core.format import counted
+from journeyman.core.installation import installing
 from journeyman.models import embedded_sizes
 from journeyman.sandbox import bubblewrap, started
 from journeyman.sandbox.base import LANGUAGES, Language, Level
@@ -169,7 +169,7 @@ def _packages() -> Iterator[HealthCheck]:
     try:
         own, requirements = metadata.version("journeyman"), metadata.requires("journeyman") or []
     except metadata.PackageNotFoundError:
-        yield core(name="journeyman", state="missing", mend="pip install journeyman")
+        yield core(name="journeyman", state="missing", mend=installing(None))
         return
     yield core(name="journeyman", state="ok", detail=own)
     matches = [match for line in requirements if (match := _REQUIREMENT.match(line))]
@@ -261,7 +261,7 @@ def _store(url: str) -> HealthCheck:
     step = engine.step_of(url)
     if step is not None and step > engine.HEAD:
         detail = f"{shown} is at step {step}, and this Journeyman knows steps up to {engine.HEAD}"
-        return found(state="broken", detail=detail, mend="pip install --upgrade journeyman")
+        return found(state="broken", detail=detail, mend=f"install the newer Journeyman, as this was: {installing(None)}")
     state = "not there yet, made on first use" if step is None else f"schema step {step}"
     if step is not None and step < engine.HEAD:
         state += f", brought to {engine.HEAD} when it is opened next"

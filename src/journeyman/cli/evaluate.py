@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -334,7 +334,7 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
     """Examine a playbook; what is said on the way goes to stderr, the table to stdout."""
     from journeyman.experiments import wiring
 
-    playbook, against = _load(options.pop("playbook")), _against(options.pop("against"))
+    playbook, against = _load(options.pop("playbook")), playbook_in(options.pop("against"))
     output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
     config = settled(TrainingConfig, with_dataset(options))
     for name in _FILES if output else ():
@@ -344,10 +344,11 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
     dataset = wiring.load_dataset(config)
     wiring.try_walls(dataset)
     if anywhere:
-        playbook, against = _anywhere(dataset, playbook), _anywhere(dataset, against)
+        playbook, against = anywhere_shown(dataset, playbook), anywhere_shown(dataset, against)
     for name, side in (("--playbook", playbook), ("--against", against)):
         _warn(name, side, dataset)
-    report = asyncio.run(_examine(config, dataset, playbook, against, rival or "", quiet=quiet))
+    with Screen("attempts", quiet=quiet) as screen:
+        report = asyncio.run(examine(config, dataset, playbook, against, rival or "", done=screen.evaluated))
     if output:
         _write_results(report, Path(output))
     if not quiet:
@@ -356,9 +357,21 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
     return report
 
 
-async def _examine(
-    config: TrainingConfig, dataset: "Dataset", playbook: Playbook, against: Playbook, rival: str, *, quiet: bool
+async def examine(
+    config: TrainingConfig,
+    dataset: "Dataset",
+    playbook: Playbook,
+    against: Playbook,
+    rival: str = "",
+    *,
+    done: Callable[[int, int], None] = lambda _, __: None,
 ) -> "EvaluationReport":
+    """Two playbooks on the held-out tasks of a data set, with the models, the gate and the store of the settings.
+
+    Args:
+        rival: The baseline's model, where it is another one.
+        done: Is told after each attempt how many are done, and of how many.
+    """
     from journeyman.experiments import wiring
     from journeyman.experiments.agents import AgentEvaluation, adapter_trained_on
     from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
@@ -374,7 +387,7 @@ async def _examine(
         for n in ([name, rival] if rival else [name])
     ]
     try:
-        with open_store(config.store) as store, Screen("attempts", quiet=quiet) as screen:
+        with open_store(config.store) as store:
             evaluation = AgentEvaluation(
                 evaluator=HeldOutEvaluator(store=store),
                 model=models[0],
@@ -387,7 +400,7 @@ async def _examine(
                 agent=wiring.agent_for(examined),
                 trained_on=trained_on,
             )
-            return await evaluation.evaluate(playbook, against, id="evaluate", done=screen.evaluated)
+            return await evaluation.evaluate(playbook, against, id="evaluate", done=done)
     finally:
         for model in models:
             await model.close()
@@ -407,7 +420,7 @@ def _load(name: str) -> Playbook:
     return Playbook() if name == NONE else Playbook.load(name)
 
 
-def _against(name: str) -> Playbook:
+def playbook_in(name: str) -> Playbook:
     """A playbook by its file, or by the slot that it is in production of."""
     if name.partition(":")[0] != SlotKind.CONTEXT or Path(name).exists():
         return _load(name)
@@ -428,7 +441,7 @@ def _say_next(playbook: Playbook, report: "EvaluationReport") -> None:
         say(f"into live traffic, in steps: journeyman releases start {candidate.id} --agent NAME --domain NAME")
 
 
-def _anywhere(dataset: "Dataset", playbook: Playbook) -> Playbook:
+def anywhere_shown(dataset: "Dataset", playbook: Playbook) -> Playbook:
     """The playbook with all bullets in the domain of the tasks, which must have one alone."""
     domains = {task.domain for task in dataset.split(Split.HELD_OUT)}
     if len(domains) != 1:

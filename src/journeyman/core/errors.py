@@ -102,7 +102,12 @@ class TrainingError(JourneymanError):
 
 
 class MissingExtra(JourneymanError):
-    """An optional dependency is not installed; the message says what to type."""
+    """An optional dependency is not installed; the message says what to type, as it is right for this installation."""
+
+    def __init__(self, message: str) -> None:
+        from journeyman.core.installation import advised
+
+        super().__init__(advised(message))
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Amounts of things, money and time as a reader sees them. What is unknown is said so, and is never 0."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 
@@ -54,3 +55,21 @@ def seconds(value: float | None) -> str:
 def value_text(value: Any) -> str:
     """A setting or a figure as a text: itself where it is one, else JSON; a dash where it is null or not there."""
     return "—" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", below: str = "") -> str:
+    """A table for a notebook, as HTML in which every text is only text.
+
+    Args:
+        head: The names of the columns; nothing for none.
+        title: Stands above it.
+        below: HTML that stands below it, such as a picture.
+    """
+    named = "".join(f"<th style='text-align:left'>{escape(each)}</th>" for each in head)
+    lines = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
+    above = f"<caption style='text-align:left;font-weight:bold'>{escape(title)}</caption>" if title else ""
+    return f"<table>{above}{f'<thead><tr>{named}</tr></thead>' if head else ''}<tbody>{lines}</tbody></table>{below}"
+
+
+def _html_cell(text: str) -> str:
+    return f"<td style='text-align:left'>{escape(text)}</td>"

@@ -14,7 +14,8 @@ from itertools import groupby
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
-from journeyman.core.errors import PlaybookError
+from journeyman.core.errors import InputError, PlaybookError
+from journeyman.core.format import counted, html_table
 from journeyman.core.release import Stage
 
 if TYPE_CHECKING:
@@ -318,11 +319,61 @@ class Playbook:
         found: Playbook = _door("edit").at_revision(fspath(path))
         return found
 
-    def prompt(self, task: "Task") -> str:
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it into a file, whole or not at all; `load` gives it back, and every command takes it.
+
+        Raises:
+            InputError: Nothing can be written there.
+        """
+        _door("files").save(self, fspath(path))
+
+    def prompt(self, task: "Task | str", *, domain: str = "") -> str:
         """What agents are told of it for a task, and what `journeyman serve --playbook` puts into chats: the task's domain's
-        bullets, all while they fit into 2,000 tokens, else the best for its question. Empty where there are none."""
+        bullets, all while they fit into 2,000 tokens, else the best for its question. Empty where there are none.
+
+        Args:
+            task: A task, or only its question.
+            domain: Of the question; without one that of the bullets, where they are of one alone.
+
+        Raises:
+            InputError: The domain of a question is not told.
+        """
+        from journeyman.core.task import Task
+
+        if not isinstance(task, Task):
+            task = Task(id="", question=task, domain=domain or self._only_domain())
         found: str = _door("retrieval").prompt(self, task)
         return found
+
+    def _only_domain(self) -> str:
+        domains = sorted({bullet.domain for bullet in self.active})
+        if len(domains) > 1:
+            known = ", ".join(domains)
+            raise InputError(f"the playbook has bullets of {known}; say which: prompt(question, domain={domains[0]!r})")
+        return domains[0] if domains else "general"
+
+    def diff(self, other: "Playbook | str | PathLike[str]") -> list[str]:
+        """What became of it in another, perhaps named by its file: a line each, as `journeyman playbook diff` has them. Empty
+        where both say the same.
+
+        Raises:
+            InputError: The file is not there or cannot be read.
+        """
+        found: list[str] = _door("edit").describe(self, other if isinstance(other, Playbook) else Playbook.load(other))
+        return found
+
+    def __repr__(self) -> str:
+        held = f", {len(self.held)} held" if self.held else ""
+        domains = ", ".join(sorted({bullet.domain for bullet in self.active}))
+        return f"Playbook({counted(len(self.active), 'bullet')}{f' of {domains}' if domains else ''}{held})"
+
+    def _repr_html_(self) -> str:
+        """A table, where a notebook shows it: the newest at the end, as in the file."""
+        shown = self.active[:_SHOWN]
+        rows = [(b.id, b.domain, b.content, b.stage.value, str(b.shown), str(b.helpful), str(b.harmful)) for b in shown]
+        more = f"<p>and {len(self.active) - len(shown)} more</p>" if len(self.active) > len(shown) else ""
+        head = ("Bullet", "Domain", "Strategy", "Stage", "Shown", "Helpful", "Harmful")
+        return html_table(head, rows, title=repr(self), below=more)
 
     def apply(self, *batches: Batch) -> "Playbook":
         """A new playbook with the batches merged, one after the other.
@@ -342,6 +393,10 @@ class Playbook:
         if len(done) == len(self.batches):
             return self
         return replace(self, bullets=tuple(by_id.values()), batches=frozenset(done), trained_on=frozenset(trained_on))
+
+
+_SHOWN = 50
+"""Bullets that a notebook shows."""
 
 
 def _door(name: str) -> Any:

@@ -4,7 +4,6 @@ report = evaluate(candidate, baseline, held_out_tasks, verifier)
 print(report.reason, report.gain, report["gain"])
 """
 
-import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +16,13 @@ from typing import Any
 from journeyman.agents.attempt import Agent, Attempt, attempt_all, together
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import METRICS, Decision, Evaluation, Guarded, Pair, Result, Totals, pair
+from journeyman.core.format import html_table, money
 from journeyman.core.gate import BetterOnHeldOut, Gate, interval_of
 from journeyman.core.task import Task, is_name
 from journeyman.core.trace import Trace, total
 from journeyman.experiments.settings import AttemptSettings
 from journeyman.io.config import config
+from journeyman.io.event_loop import waited
 from journeyman.tasks import rows
 from journeyman.tasks.base import Verifier
 
@@ -171,9 +172,46 @@ class EvaluationReport:
     def __getitem__(self, key: str) -> Any:
         return self.json()[key]
 
+    def __repr__(self) -> str:
+        passed = "passed" if self.passed else "not passed"
+        return f"EvaluationReport({passed}: {_share(self.baseline)} → {_share(self.candidate)} on {self.tasks} tasks)"
+
+    def _repr_html_(self) -> str:
+        """A table, where a notebook shows it."""
+        return html_table(("", "Baseline", "Candidate"), self._rows(), title=self._verdict)
+
+    @property
+    def _verdict(self) -> str:
+        return f"{'Passed' if self.passed else 'Not passed'}: {self.reason}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        before, after = self.evaluation.spent_baseline, self.evaluation.spent_candidate
+        unknown = [("Tasks without a verdict", f"{self.unknown}", "")] if self.unknown else []
+        gain = "unknown" if self.gain is None else f"{self.gain:+.1%}"
+        low, high = self._interval
+        between = "" if low is None or high is None else f"95 %: {low:+.1%} to {high:+.1%}"
+        return [
+            ("Right", _share(self.baseline), _share(self.candidate)),
+            ("Gain", gain, between),
+            ("Tasks", f"{self.tasks}", f"{self.evaluation.wins} better, {self.evaluation.losses} worse"),
+            *unknown,
+            ("Input tokens", *(_least(each.input_tokens, each.calls_without_usage) for each in (before, after))),
+            ("Output tokens", *(_least(each.output_tokens, each.calls_without_usage) for each in (before, after))),
+            ("Cost", *(_least(each.cost, each.calls_without_price, money) for each in (before, after))),
+        ]
+
     def keys(self) -> Iterable[str]:
         """With `[]`, this makes `dict(report)` the documented JSON."""
         return self.json().keys()
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def _least(value: float | None, left_out: int, shown: Callable[[float], str] = "{:,.0f}".format) -> str:
+    """A sum, of which it is said where calls are not in it."""
+    return "?" if value is None else f"{'at least ' if left_out else ''}{shown(value)}"
 
 
 def _json(totals: Totals) -> dict[str, Any]:
@@ -191,11 +229,11 @@ def evaluate(
     gate: Gate = _GATE,
     config: EvaluateConfig | None = None,
 ) -> EvaluationReport:
-    """Let both attempt the tasks, and ask the gate. For programs without an event loop; `evaluate_agents` is for the others.
+    """Let both attempt the tasks, and ask the gate. Who is within an event loop had better await `evaluate_agents`.
 
     A failed or unverified attempt stops nothing: it is bounded by 0 and 1, and its task unknown where it was the only one.
     """
-    return asyncio.run(evaluate_agents(candidate, baseline, tasks, verifier, gate=gate, config=config))
+    return waited(evaluate_agents(candidate, baseline, tasks, verifier, gate=gate, config=config))
 
 
 async def evaluate_agents(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.task import Split
@@ -308,6 +307,9 @@ def _interval(sides: Sequence[_Sides], weights: np.ndarray[Any, Any], *, share: 
     total = sum(variance for variance, _ in variances)
     if total == 0:
         return float(middle), float(middle)
+    # Takes longer to load than everything else here, and whoever only reads attempts needs none of it.
+    from scipy import stats
+
     freedom = total**2 / sum(variance**2 / (size) for variance, size in variances)
     half = stats.t.ppf(1 - alpha / 2, freedom) * math.sqrt(total)
     low, high = float(middle - half), float(middle + half)
@@ -413,6 +415,31 @@ def plot(measure: CurveMeasure, points: Sequence[Point], window: int) -> Iterato
     yield f"{'':>{margin}} └{'─' * columns}"
     first, last = "1", str(len(points))
     yield f"{'':>{margin}}  {first}{last:>{max(columns - len(first), len(last) + 1)}}"
+
+
+# The same as a picture in a page, in which nothing is but numbers.
+
+
+_SMOOTHED = 10
+"""Attempts whose mean is a point, at least."""
+
+
+def picture(values: Sequence[bool | None]) -> str:
+    """The rolling share of attempts that went well, as an SVG; nothing where fewer than ten are known."""
+    if sum(value is not None for value in values) < _SMOOTHED:
+        return ""
+    window = max(_SMOOTHED, len(values) // 10)
+    means = rolling([None if value is None else float(value) for value in values], window)
+    wide, high = 360, 90
+    steps = max(1, len(means) - 1)
+    at = [f"{wide * n / steps:.1f},{high * (1 - value):.1f}" for n, value in enumerate(means) if value is not None]
+    label = f"Share of the last {window} attempts that went well, over {len(values)} attempts; the frame is from 0 to 100 %"
+    return (
+        f"<figure><svg viewBox='-2 -2 {wide + 4} {high + 4}' width='{wide}' role='img' aria-label='{label}'>"
+        f"<rect width='{wide}' height='{high}' fill='none' stroke='{_GREY}'/>"
+        f"<polyline points='{' '.join(at)}' fill='none' stroke='{_LINE}' stroke-width='2'/></svg>"
+        f"<figcaption>{label}</figcaption></figure>"
+    )
 
 
 # A curve as a PNG: a panel for each measure, single tasks in grey, the rolling mean and the two parts on top.

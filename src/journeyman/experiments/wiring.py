@@ -1,6 +1,5 @@
 """The only wiring: names become models, data sets and clocks."""
 
-import asyncio
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from journeyman.core.task import Split, Task
 from journeyman.experiments import settings
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import BARE, bare
+from journeyman.io.event_loop import waited
 from journeyman.io.http_client import Unreachable, probe
 from journeyman.models.base import Around, Model
 from journeyman.tasks import answers, questions
@@ -292,9 +292,9 @@ def try_walls(dataset: Dataset) -> None:
     from journeyman.rewards.unit_tests import UnitTests
 
     if isinstance(dataset.verifier, UnitTests):
-        asyncio.run(_begun_and_ended(dataset.verifier.sandbox))
+        waited(_begun_and_ended(dataset.verifier.sandbox))
     elif dataset.name == REPOSITORY:
-        asyncio.run(_begun_and_ended(dataset.verifier))
+        waited(_begun_and_ended(dataset.verifier))
 
 
 async def _begun_and_ended(walls: Any) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from journeyman.core.errors import InputError, MissingExtra, StoreError, StoreUnreachable, Unkeepable
+from journeyman.core.installation import installing
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces.tables import create_search_and_triggers, make_partial
 from journeyman.stores.urls import MEMORY, is_nowhere, redacted
@@ -281,8 +282,8 @@ def _tables(dialect: str) -> tuple[str, ...]:
 
 def _migrate(connection: sa.Connection, at: str, name: str) -> None:
     if at > HEAD:
-        newer = f"step {at}, and this one knows steps up to {HEAD}"
-        raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
+        newer = f"newer Journeyman (step {at}, and this one knows steps up to {HEAD})"
+        raise StoreError(f"{name} was written by a {newer}: install that one, as this was: {installing(None)}")
     upgrade(connection, HEAD)
     if at <= _TWICE:
         # With the tables as they are now, so after all steps.

@@ -94,16 +94,24 @@ def read(path: Path | str, bad: Complaints) -> Iterator[FileRow]:
 
 
 def of_values(values: Iterable[Mapping[str, Any]], bad: Complaints) -> Iterator[FileRow]:
-    """Rows that a program has in memory, as mappings or as a DataFrame; each is told by its number, from 1."""
-    records = getattr(values, "to_dict", None)
-    # What pandas calls missing is a float that equals nothing.
-    listed = records("records") if records is not None else values
-    for number, value in enumerate(listed, start=1):
+    """Rows that a program has in memory, as mappings, as a DataFrame (of pandas or polars), as a table of pyarrow or a data set
+    of `datasets`; each is told by its number, from 1. A pair is a question and its answer."""
+    for number, value in enumerate(_records(values), start=1):
         where = f"row {number}"
+        if isinstance(value, tuple) and len(value) == 2:
+            value = {"question": value[0], "answer": value[1]}
+        # What pandas calls missing is a float that equals nothing.
         if isinstance(value, Mapping):
             yield FileRow(where, {str(name): each for name, each in value.items() if each == each})
         else:
             bad.add(where, f"a {type(value).__name__}, and no mapping of columns to values")
+
+
+def _records(values: Any) -> Iterable[Any]:
+    for name in ("to_dicts", "to_pylist"):
+        if (listed := getattr(values, name, None)) is not None:
+            return listed()  # type: ignore[no-any-return]  # polars, pyarrow
+    return values.to_dict("records") if hasattr(values, "iloc") else values  # type: ignore[no-any-return]  # pandas
 
 
 _DELIMITERS = ",;\t|"

@@ -1,6 +1,7 @@
 """What is wrong with a training is said before there is a run."""
 
 import logging
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
+from journeyman.core.installation import installing
 from journeyman.experiments.weights import run as checks
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights.config import RunSettings
@@ -125,6 +127,6 @@ def test_an_extra_that_is_missing_is_told_before_there_is_a_run_with_what_to_typ
     settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "trl" else find_spec(name))
-    with pytest.raises(MissingExtra, match=r"trl is missing: pip install 'journeyman\[weights\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(f"trl is missing: {installing('weights')}")):
         runs.begin(DESK, settings)
     assert not list(Path(settings.project).glob("runs/*"))

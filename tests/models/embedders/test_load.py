@@ -1,4 +1,5 @@
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.installation import installing
 from journeyman.models import embedders
 from journeyman.models.embedders import weights
 
@@ -22,7 +24,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("sentence_transformers") is not None, reason="the extra is installed")
 def test_a_missing_extra_says_what_to_type() -> None:
-    with pytest.raises(MissingExtra, match=r"pip install 'journeyman\[sentence\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(installing("sentence"))):
         embedders.load("sentence")
 
 

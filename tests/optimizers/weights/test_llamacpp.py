@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.errors import InputError, MissingExtra, ModelError
+from journeyman.core.installation import installing
 from journeyman.io.http_server import listen
 from journeyman.optimizers.weights import llamacpp
 from journeyman.optimizers.weights.hosting import OllamaHostingProfile
@@ -115,7 +117,7 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
 def test_without_llama_cpp_it_says_what_to_install(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(llamacpp, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"journeyman\[gguf\]"):
+    with pytest.raises(MissingExtra, match=re.escape(installing("gguf"))):
         launch(weights, PROFILE)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from journeyman.cli import main
 from journeyman.core.document import Document
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.installation import installing
 from journeyman.experiments.collecting import source
 from journeyman.stores.documents import open_documents
 from tests.support import postgres
@@ -198,7 +200,7 @@ def test_a_library_that_is_missing_is_named_and_what_to_type(
 ) -> None:
     monkeypatch.setitem(sys.modules, {"chroma": "chromadb"}.get(name, name), None)
     (tmp_path / "chroma.sqlite3").touch()
-    with pytest.raises(MissingExtra, match=r"is missing: pip install 'journeyman\[vectors\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(f"is missing: {installing('vectors')}")):
         list(source("vectors", f"{name}:{tmp_path}#notes").read({}))
 
 

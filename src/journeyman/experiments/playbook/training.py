@@ -7,7 +7,6 @@
 The names and options of the ACE offline trainer, which many come from, are kept; the rest is beyond it.
 """
 
-import asyncio
 import hashlib
 import json
 import math
@@ -23,6 +22,7 @@ from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import Attempt
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra, ModelError, PlaybookError, SettingError, TaskError
+from journeyman.core.format import counted, html_table, money
 from journeyman.core.playbook import Playbook
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task, content
@@ -30,12 +30,14 @@ from journeyman.experiments import wiring
 from journeyman.experiments.agents import AgentEvaluation, candidate_of
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+from journeyman.experiments.learning_curve import of_attempts, picture
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import cost_estimate
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.atomic import write_json
+from journeyman.io.event_loop import waited
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.models.base import Model
@@ -241,6 +243,29 @@ class TrainingResult:
     evaluation: EvaluationReport | None
     playbook_path: str
     metrics_path: str
+    curve: tuple[bool | None, ...] = ()
+    """Whether each attempt went well from which it learned, in the order in which they began; `None` where nobody knows."""
+
+    def __repr__(self) -> str:
+        found = "not examined" if self.evaluation is None else repr(self.evaluation).partition("(")[2].removesuffix(")")
+        learned = counted(self.playbook_size, "bullet")
+        return f"TrainingResult({learned} in {self.playbook_path}, {self.stage.value}; {found})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how it went, the examination, the curve of its attempts and the playbook."""
+        attempts, roles = self.metrics.progress.attempts, (self.metrics.progress.generator, self.metrics.progress.reflector)
+        cost = None if any(role.unpriced for role in roles) else self.metrics.progress.cost
+        right = "unknown" if attempts.accuracy is None else f"{attempts.accuracy:.1%}"
+        rows = [
+            ("Run", self.run_id if self.finished else f"{self.run_id}, which is not over"),
+            ("Playbook", f"{self.playbook_path} ({self.stage.value})"),
+            ("Right while it learned", f"{right} of {attempts.attempts}"),
+            ("Cost of learning", money(cost)),
+        ]
+        if self.evaluation is None:
+            rows.append(("Examination", self.reason))
+        examined = self.evaluation._repr_html_() if self.evaluation else ""
+        return html_table((), rows, title=repr(self)) + examined + picture(self.curve) + self.playbook._repr_html_()
 
     @property
     def playbook_size(self) -> int:
@@ -296,7 +321,7 @@ class OfflineTrainer:
         self.examined = 0
         """Held-out tasks of the final evaluation, once a run was begun: those that its start was not trained on."""
 
-    def train(self, initial_playbook_path: str | Path | None = None) -> TrainingResult:
+    def train(self, initial_playbook_path: str | Path | Playbook | None = None) -> TrainingResult:
         """Train from the beginning, or from an existing playbook.
 
         Raises:
@@ -351,13 +376,14 @@ class OfflineTrainer:
                 found.append(str(error))
         return tuple(found)
 
-    def begin(self, initial_playbook_path: str | Path | None = None) -> PlaybookRun:
+    def begin(self, initial_playbook_path: str | Path | Playbook | None = None) -> PlaybookRun:
         """A new run on the disk, with nothing spent yet.
 
         Raises:
             InputError: A file or setting cannot be used; there is no new run then.
         """
-        initial = files.load(initial_playbook_path) if initial_playbook_path else Playbook()
+        start = initial_playbook_path or Playbook()
+        initial = start if isinstance(start, Playbook) else files.load(start)
         self._check()
         self._check_examination(initial)
         config = {**self.config.json(), "tasks": self._digest(), "initial": files.digest(initial)}
@@ -438,9 +464,13 @@ class OfflineTrainer:
         Raises:
             PlaybookError: Another process goes on with the run.
         """
+        return waited(self.finish_async(run, begun=begun))
+
+    async def finish_async(self, run: PlaybookRun, *, begun: Callable[[], None] = lambda: None) -> TrainingResult:
+        """`finish`, awaited."""
         with run.alone():
             begun()
-            return asyncio.run(self._finish(run))
+            return await self._finish(run)
 
     async def _finish(self, run: PlaybookRun) -> TrainingResult:
         connected = tuple(
@@ -482,7 +512,8 @@ class OfflineTrainer:
             if result.finished:
                 # Last: a run that is killed before is gone on with, and records what is not recorded yet.
                 run.finish(result.json())
-        return result
+        attempts = of_attempts(optimizer.run.store.attempts(run_id=optimizer.run.id))
+        return replace(result, curve=tuple(attempt.success for attempt in attempts))
 
     def _check(self) -> None:
         """Find what is wrong with the settings while nothing is spent."""

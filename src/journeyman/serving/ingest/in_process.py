@@ -9,6 +9,7 @@ at once waits in memory and then in a file. What is in memory is written when th
 
 import asyncio
 import atexit
+import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ from journeyman.core.trace import Trace
 from journeyman.experiments import settings
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.ingest.factory import open_intake
-from journeyman.serving.ingest.hooks import Kind, traced_by
+from journeyman.serving.ingest.hooks import Kind, hook_into_agent, traced_by
 from journeyman.serving.releases.artifacts import CandidateLoader
 from journeyman.serving.releases.context import FixedPlaybook, SessionArm
 from journeyman.serving.releases.live import LiveContext
@@ -207,6 +208,26 @@ def traced(
     """
     wrap = traced_by(collector=collector or usual, name=name, kind=kind)
     return wrap if function is None else wrap(function)
+
+
+_Agent = TypeVar("_Agent")
+
+
+def watch(agent: _Agent, *, store: str | Path | None = None, name: str | None = None) -> _Agent:
+    """Record what an agent does from now on, and give it back: an object as `hook_into_agent` does it, a function as `traced`.
+
+    Args:
+        store: The URL or path of a store; without one the project's.
+        name: The agent's; else what stands in its attribute `name`, its class or the function's name.
+
+    Raises:
+        InputError: It has no method that runs it; `hook_into_agent(agent, TraceCollector(), method)` names one.
+    """
+    collector = usual() if store is None else TraceCollector(store)
+    if inspect.isroutine(agent):
+        return traced(collector=collector, name=name)(agent)
+    hook_into_agent(agent, collector, name=name)
+    return agent
 
 
 # What is released in that store, for an agent in this process.
