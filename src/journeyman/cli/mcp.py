@@ -147,10 +147,10 @@ _TOOLS: Mapping[str, _Tool] = {
 @click.option("--config", is_flag=True, help="Print what Claude Code, Claude Desktop and Cursor need to know of it, and end.")
 @store_option
 def command(*, project: Path | None, read_only: bool, config: bool, store: str | None) -> None:
-    """Serve traces, playbooks, runs, feedback and evaluations to agents, by the Model Context Protocol on standard streams.
+    """Serve traces, playbooks, runs, feedback and evaluations to agents, by the Model Context Protocol.
 
-    A client starts it itself. An evaluation that an agent begins goes on when the client ends. Secrets are taken out of what is
-    answered, and nothing but the protocol is on stdout.
+    A client starts it itself, and speaks with it on standard streams. An evaluation that an agent begins goes on
+    when the client ends. Secrets are taken out of what is answered, and nothing but the protocol is on stdout.
 
     \b
     Examples:
