@@ -210,12 +210,12 @@ def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
         "name": str(value.get("name") or ""),
         "startTimeUnixNano": _nanoseconds(value.get("startTime") or value.get("start_time") or value.get("timestamp")),
         "endTimeUnixNano": _nanoseconds(value.get("endTime") or value.get("end_time")),
-        "attributes": _pairs(value.get("attributes")),
+        "attributes": key_values(value.get("attributes")),
         "events": [
             {
                 "name": str(event.get("name") or ""),
                 "timeUnixNano": _nanoseconds(event.get("time") or event.get("timestamp")),
-                "attributes": _pairs(event.get("attributes")),
+                "attributes": key_values(event.get("attributes")),
             }
             for event in value.get("events") or ()
             if isinstance(event, Mapping)
@@ -230,7 +230,7 @@ def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
     scope = value.get("instrumentationScope")
     name = scope.get("name") if isinstance(scope, Mapping) else None
     about = {"name": name if isinstance(name, str) else ""}
-    return {"resource": {"attributes": _pairs(of_resource)}, "scopeSpans": [{"scope": about, "spans": [span]}]}
+    return {"resource": {"attributes": key_values(of_resource)}, "scopeSpans": [{"scope": about, "spans": [span]}]}
 
 
 def _status(code: object) -> int:
@@ -261,7 +261,8 @@ def _nanoseconds(value: object) -> int:
     return value * 1000 if isinstance(value, int) and value > 0 else 0
 
 
-def _pairs(attributes: object) -> list[dict[str, Any]]:
+def key_values(attributes: object) -> list[dict[str, Any]]:
+    """Attributes as OTLP writes them in JSON."""
     found = attributes if isinstance(attributes, Mapping) else {}
     return [{"key": str(key), "value": _value(value)} for key, value in found.items()]
 
@@ -276,7 +277,7 @@ def _value(value: object) -> dict[str, Any]:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(each) for each in value]}}
     if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _pairs(value)}}
+        return {"kvlistValue": {"values": key_values(value)}}
     return {} if value is None else {"stringValue": str(value)}
 
 
