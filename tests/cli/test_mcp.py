@@ -41,7 +41,7 @@ def trace(id: str, said: str, reply: str) -> Trace:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "journeyman.toml").write_text("")
-    with open_traces(tmp_path / ".journeyman" / "store.db") as store:
+    with open_traces(tmp_path / ".journeyman" / "journeyman.db") as store:
         store.add([trace("aa11", "A table in Oslo?", "At six."), trace("bb22", f"My key: {SECRET_TEXT}", f"I saw {SECRET}.")])
     files.save(Playbook(bullets=(Bullet(id="b-1", content="Say the city."),)), tmp_path / "playbooks" / "desk.json")
     rows = [{"question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(60)]

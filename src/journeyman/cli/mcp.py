@@ -14,10 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -173,7 +172,8 @@ def command(*, project: Path | None, read_only: bool, config: bool, store: str |
     from journeyman.experiments import settings
     from journeyman.tracing.redaction import Redactor
 
-    host = _Host(Redactor(settings.load().settings.record.redact), read_only=read_only)
+    root = click.get_current_context().find_root().command
+    host = _Host(_Commands(root), Redactor(settings.load().settings.record.redact), read_only=read_only)
     if sys.stdin.isatty():
         say("Speaks the Model Context Protocol on stdin and stdout, for a client that starts it: journeyman mcp --config")
     logging.getLogger("mcp").setLevel(logging.ERROR)
@@ -202,11 +202,10 @@ def _show_config(*, read_only: bool) -> None:
 class _Host:
     """Answers calls: one command at a time, as what a process prints is the whole process's."""
 
-    def __init__(self, redactor: "Redactor", *, read_only: bool) -> None:
+    def __init__(self, commands: "_Commands", redactor: "Redactor", *, read_only: bool) -> None:
         self.tools = {name: tool for name, tool in _TOOLS.items() if not (read_only and tool.writes)}
-        self._redactor = redactor
+        self._commands, self._redactor = commands, redactor
         self._turn = asyncio.Lock()
-        self._read_only = read_only
 
     def server(self) -> "Server":
         """As the protocol's own library serves it."""
@@ -220,7 +219,7 @@ class _Host:
                     types.Tool(
                         name=name,
                         description=tool.say,
-                        input_schema=schema(tool),
+                        input_schema=self._commands.schema(tool),
                         annotations=hints(read_only_hint=not tool.writes, destructive_hint=False),
                     )
                     for name, tool in self.tools.items()
@@ -251,13 +250,13 @@ class _Host:
         if (tool := self.tools.get(name)) is None:
             why = "is not offered, as the server is --read-only" if name in _TOOLS else "is no tool"
             raise InputError(f"{name} {why}; there are {', '.join(self.tools)}")
-        known = schema(tool)["properties"]
+        known = self._commands.schema(tool)["properties"]
         if strange := [each for each in arguments if each not in known]:
             raise InputError(f"{name} has no {strange[0]}; it has {', '.join(known)}")
         given = {key: value for key, value in arguments.items() if value is not None}
         if (own := _OWN.get(name)) is not None:
-            return own(tool, given)
-        return carried_out(_typed(tool, given))
+            return own(self._commands, tool, given)
+        return self._commands.run(tool, given)
 
     def _clean(self, text: str) -> str:
         try:
@@ -272,15 +271,56 @@ class _Host:
         return clean
 
 
-def schema(tool: _Tool) -> dict[str, Any]:
-    """The JSON schema of what a tool takes, from its command's own options."""
-    properties, required = {name: dict(each) for name, each in tool.own.items()}, []
-    for name in tool.parameters:
-        parameter = _parameters(tool.words)[name]
-        properties[name] = _described(parameter)
-        if parameter.required:
-            required.append(name)
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+class _Commands:
+    """The commands of the program, as tools have them."""
+
+    def __init__(self, root: click.Command) -> None:
+        self._root = root
+        self._known: dict[tuple[str, ...], Mapping[str, click.Parameter]] = {}
+
+    def schema(self, tool: _Tool) -> dict[str, Any]:
+        """The JSON schema of what a tool takes, from its command's own options."""
+        found = {name: self._parameters(tool.words)[name] for name in tool.parameters}
+        properties = {**tool.own, **{name: _described(parameter) for name, parameter in found.items()}}
+        required = [name for name, parameter in found.items() if parameter.required]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    def typed(self, tool: _Tool, given: Mapping[str, Any]) -> list[str]:
+        """The words of the command line that says the same."""
+        options: list[str] = []
+        arguments: list[str] = []
+        for name, value in given.items():
+            parameter = self._parameters(tool.words)[name]
+            if isinstance(parameter, click.Argument):
+                arguments.append(_text(value))
+            elif not isinstance(parameter, click.Option) or not parameter.is_flag:
+                options.append(f"{parameter.opts[0]}={_text(value)}")
+            elif named := (parameter.opts if _is_true(name, value) else parameter.secondary_opts):
+                options.append(named[0])
+        return [*tool.words, *options, *tool.always, *(["--", *arguments] if arguments else [])]
+
+    def run(self, tool: _Tool, given: Mapping[str, Any]) -> list[str]:
+        """What a command prints in this process: its data, then its words for people.
+
+        Raises:
+            ClickException, JourneymanError: It cannot be carried out.
+        """
+        out, aside = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(aside):
+            self._root.main(args=self.typed(tool, given), prog_name="journeyman", standalone_mode=False)
+        return [out.getvalue().strip(), aside.getvalue().strip()]
+
+    def _parameters(self, words: tuple[str, ...]) -> Mapping[str, click.Parameter]:
+        """Those of a command, by their long names with underscores; of an argument, its own."""
+        if words not in self._known:
+            command = self._root
+            for word in words:
+                assert isinstance(command, click.Group)
+                found = command.get_command(click.Context(command), word)
+                assert found is not None, f"there is no command {' '.join(words)}"
+                command = found
+            self._known[words] = {_name(each): each for each in command.params}
+        return self._known[words]
 
 
 def _described(parameter: click.Parameter) -> dict[str, Any]:
@@ -299,38 +339,9 @@ def _described(parameter: click.Parameter) -> dict[str, Any]:
     return {**kind, "description": (parameter.help or "") + (f" [default: {default}]" if default else "")}
 
 
-@cache
-def _parameters(words: tuple[str, ...]) -> Mapping[str, click.Parameter]:
-    """Those of a command, by their long names with underscores; of an argument, its own."""
-    from journeyman.cli import root
-
-    command: click.Command = root
-    for word in words:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None, f"there is no command {' '.join(words)}"
-        command = found
-    return {_name(each): each for each in command.params}
-
-
 def _name(parameter: click.Parameter) -> str:
     long = next((each for each in parameter.opts if each.startswith("--")), parameter.name or "")
     return long.removeprefix("--").replace("-", "_")
-
-
-def _typed(tool: _Tool, given: Mapping[str, Any]) -> list[str]:
-    """The words of the command line that says the same."""
-    options: list[str] = []
-    arguments: list[str] = []
-    for name, value in given.items():
-        parameter = _parameters(tool.words)[name]
-        if isinstance(parameter, click.Argument):
-            arguments.append(_text(value))
-        elif not isinstance(parameter, click.Option) or not parameter.is_flag:
-            options.append(f"{parameter.opts[0]}={_text(value)}")
-        elif named := (parameter.opts if _is_true(name, value) else parameter.secondary_opts):
-            options.append(named[0])
-    return [*tool.words, *options, *tool.always, *(["--", *arguments] if arguments else [])]
 
 
 def _is_true(name: str, value: Any) -> bool:
@@ -343,38 +354,24 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def carried_out(words: Sequence[str]) -> list[str]:
-    """What a command prints in this process: its data, then its words for people.
-
-    Raises:
-        ClickException, JourneymanError: It cannot be carried out.
-    """
-    from journeyman.cli import root
-
-    out, aside = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(aside):
-        root.main(args=list(words), prog_name="journeyman", standalone_mode=False)
-    return [out.getvalue().strip(), aside.getvalue().strip()]
-
-
 # Tools that are more than a command.
 
 
-def _playbooks(tool: _Tool, given: Mapping[str, Any]) -> list[str]:
-    learned, *aside = carried_out(_typed(tool, given))
+def _playbooks(commands: _Commands, tool: _Tool, given: Mapping[str, Any]) -> list[str]:
+    learned, *aside = commands.run(tool, given)
     folder = project_folder().parent
     files = sorted(str(path.relative_to(folder)) for path in folder.glob("playbooks/*.json"))
     return [json.dumps({**json.loads(learned), "files": files}), *(aside if not files else [])]
 
 
-def _feedback(tool: _Tool, given: Mapping[str, Any]) -> list[str]:
+def _feedback(commands: _Commands, tool: _Tool, given: Mapping[str, Any]) -> list[str]:
     whose = given.get("source", "judge")
     if whose != "judge" and not given.get("rater"):
         raise InputError(f"a word of the source {whose!r} needs the name of who said so: give rater, or leave out source")
-    return carried_out(_typed(tool, {**given, "source": whose, "rater": given.get("rater", "mcp")}))
+    return commands.run(tool, {**given, "source": whose, "rater": given.get("rater", "mcp")})
 
 
-def _started(tool: _Tool, given: Mapping[str, Any]) -> list[str]:
+def _started(commands: _Commands, tool: _Tool, given: Mapping[str, Any]) -> list[str]:
     """Begin one, and wait for as long as it takes to be refused.
 
     Raises:
@@ -385,7 +382,7 @@ def _started(tool: _Tool, given: Mapping[str, Any]) -> list[str]:
     from journeyman.io.processes import start_time, this_process
 
     _refuse_foreign(given)
-    typed = _typed(tool, given)
+    typed = commands.typed(tool, given)
     place = _jobs() / f"evaluation-{wiring.now():%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"
     place.mkdir(parents=True)
     with (place / "out").open("wb") as out, (place / "log").open("wb") as log:
@@ -423,14 +420,14 @@ def _refuse_foreign(given: Mapping[str, Any]) -> None:
             raise InputError(f"{name} names a server elsewhere; a person can start that, or say it in journeyman.toml")
 
 
-def _status(_: _Tool, given: Mapping[str, Any]) -> list[str]:
+def _status(_: _Commands, __: _Tool, given: Mapping[str, Any]) -> list[str]:
     if (id := given.get("id")) is not None:
         return [json.dumps(_state(_job(id)))]
     found = [_state(place) for place in sorted(_jobs().glob("evaluation-*"), reverse=True)]
     return [json.dumps({"evaluations": [{key: each[key] for key in ("id", "state", "command")} for each in found]})]
 
 
-def _stopped(_: _Tool, given: Mapping[str, Any]) -> list[str]:
+def _stopped(_: _Commands, __: _Tool, given: Mapping[str, Any]) -> list[str]:
     from journeyman.io.atomic import write_json
 
     place = _job(given.get("id"))
@@ -446,7 +443,7 @@ def _stopped(_: _Tool, given: Mapping[str, Any]) -> list[str]:
     return [json.dumps(found)]
 
 
-_OWN: Mapping[str, Callable[[_Tool, Mapping[str, Any]], list[str]]] = {
+_OWN: Mapping[str, Callable[[_Commands, _Tool, Mapping[str, Any]], list[str]]] = {
     "list_playbooks": _playbooks,
     "give_feedback": _feedback,
     "start_evaluation": _started,

@@ -12,9 +12,10 @@ import asyncio
 import gzip
 import hashlib
 import json
+import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,14 +29,15 @@ from journeyman.io.retry import RetryPolicy, retry_after
 from journeyman.tracing.base import NO_TIME
 from journeyman.tracing.fields import parsed_if_json
 from journeyman.tracing.importers.finetuning import Losses, Transcript, conversations, with_messages
-from journeyman.tracing.importers.otlp import key_values
 from journeyman.tracing.otel.wire import (
     PROTOBUF,
     DecodeError,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
     fill_spans,
+    key_values,
 )
+from journeyman.tracing.redaction import Redactor
 
 Convention = Literal["both", "openinference", "genai"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
@@ -243,6 +245,7 @@ class _Writer:
             "gen_ai.usage.input_tokens": step.input_tokens,
             "gen_ai.usage.output_tokens": step.output_tokens,
             "gen_ai.usage.cache_read.input_tokens": step.cached_tokens,
+            "gen_ai.usage.cost": step.cost,
             "gen_ai.input.messages": _json([_parts(message) for message in said.sent]),
             "gen_ai.output.messages": None
             if said.answer is None and not said.thoughts
@@ -468,3 +471,92 @@ class SentLedger:
         self._known |= lines
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{digest} {id}\n" for id, digest in lines.items()))
+
+
+_SPANS, _BYTES = 200, 2**20
+"""In one request, about."""
+
+
+class TraceShipment:
+    """Sends many traces to one collector, in requests of some size; what was taken is remembered, and not sent again."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        folder: Path,
+        redactor: Redactor,
+        convention: Convention = "both",
+        again: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """
+        Args:
+            url: As `endpoint` gives it.
+            folder: Where it stands what each collector has taken.
+            redactor: Takes secrets out of what goes.
+            again: Send what was taken before, too.
+        """
+        self.url = url
+        self._redactor, self._convention, self._again, self._dry_run = redactor, convention, again, dry_run
+        self._ledger = SentLedger(folder / f"{urlsplit(url).hostname}-{_digest(url, 4)}.sent")
+        self._headers: dict[str, str] = {}
+        for variable in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+            self._headers |= listed(os.environ.get(variable, ""), variable)
+        self._resource = listed(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""), "OTEL_RESOURCE_ATTRIBUTES")
+        self._losses = Losses()
+        self._traces = self._spans = self._skipped = self._rejected = 0
+        self._reason = ""
+
+    def send(self, traces: Iterable[Trace], done: Callable[[int], None] = lambda _: None) -> None:
+        """
+        Args:
+            done: Told of every so many traces.
+
+        Raises:
+            ExportRefused: The collector took no more. What it took before is remembered.
+        """
+        asyncio.run(self._send(traces, done))
+
+    def summary(self) -> dict[str, Any]:
+        """What was sent so far, for people and for JSON."""
+        return {
+            "url": self.url, "traces": self._traces, "spans": self._spans, "skipped": self._skipped,
+            "rejected": self._rejected, "reason": self._reason, "losses": list(self._losses),
+        }  # fmt: skip
+
+    async def _send(self, traces: Iterable[Trace], done: Callable[[int], None]) -> None:
+        exporter = OtlpExporter(self.url, self._headers)
+        bodies: list[bytes] = []
+        taken: list[tuple[str, str]] = []
+        spans = size = 0
+        try:
+            for trace in traces:
+                found = spans_of(self._redactor.trace(trace), self._losses, self._convention)
+                body = request(found, {"service.name": trace.agent or "journeyman", **self._resource}) if found else b""
+                sent = (trace.id, hashlib.sha256(body).hexdigest()[:16])
+                if not found or (sent in self._ledger and not self._again):
+                    self._skipped += bool(found)
+                    done(1)
+                    continue
+                bodies.append(body)
+                taken.append(sent)
+                spans, size = spans + len(found), size + len(body)
+                if spans >= _SPANS or size >= _BYTES:
+                    await self._request(exporter, bodies, taken, spans)
+                    done(len(taken))
+                    bodies, taken, spans, size = [], [], 0, 0
+            if bodies:
+                await self._request(exporter, bodies, taken, spans)
+                done(len(taken))
+        finally:
+            await exporter.close()
+
+    async def _request(self, exporter: OtlpExporter, bodies: list[bytes], taken: list[tuple[str, str]], spans: int) -> None:
+        if not self._dry_run:
+            # Requests one behind the other are one: protobuf adds up what is repeated.
+            rejected, why = await exporter.send(b"".join(bodies))
+            self._rejected, self._reason = self._rejected + rejected, why or self._reason
+            if not rejected:
+                self._ledger.add(taken)
+        self._traces, self._spans = self._traces + len(taken), self._spans + spans

@@ -262,7 +262,7 @@ def in_block(text: str, block: str, where: str) -> str:
         if start[2] == begin[2]:
             return text[: start.start()] + block + text[end.end() - end[0].endswith("\r") :]
     line = "\r\n" if "\r\n" in text else "\n"
-    between = "" if not text.strip("\ufeff \t\r\n") else line if text.endswith("\n") else line * 2
+    between = "" if not text else line if text.endswith("\n") and text.strip() else line * (1 + bool(text.strip()))
     return f"{text}{between}{block}{line}"
 
 
