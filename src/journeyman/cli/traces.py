@@ -190,7 +190,12 @@ def show(*, trace_id: str, full: bool, store: str | None, quiet: bool) -> dict[s
 @command.command()
 @filters
 @click.option(
-    "--format", "name", type=click.Choice(("jsonl", "chat")), default="jsonl", show_default=True, help="See the text above."
+    "--format",
+    "name",
+    type=click.Choice(("jsonl", "chat", "sharegpt", "evals")),
+    default="jsonl",
+    show_default=True,
+    help="See the text above.",
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write here.  [default: stdout]")
 @click.option("--otlp", metavar="URL", help="Send spans to a collector instead, such as http://localhost:6006.")
@@ -208,8 +213,9 @@ def show(*, trace_id: str, full: bool, store: str | None, quiet: bool) -> dict[s
 def export(*, name: str, out: Path | None, limit: int | None, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
     """Write traces to a file, or send them to a collector of OpenTelemetry, oldest first.
 
-    jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes:
-    a conversation a line, and what it has no place for is said.
+    jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes, and
+    TRL and axolotl: a conversation a line. sharegpt is LLaMA-Factory's. evals are samples of openai/evals, of traces that are
+    known to be good. What a format has no place for is said.
 
     With --otlp they go out as spans by OTLP over HTTP, to Phoenix, Langfuse, MLflow or any collector, in the words of
     OpenInference and of OpenTelemetry's GenAI conventions. Secrets are taken out; keys for the server stand in
@@ -241,11 +247,11 @@ def _exported(url: str | None, meant: Query, limit: int | None, name: str, out: 
     with opened(url) as recorded, _written(out) as file:
         for trace in islice(recorded.traces(meant), limit):
             traces += 1
-            for line in lines(trace, losses) if name == "chat" else [jsonl.line(trace)]:
+            for line in [jsonl.line(trace)] if name == "jsonl" else lines(trace, losses, name):
                 file.write(line + "\n")
                 written += 1
     lost = list(losses)
-    if name == "chat" and written:
+    if name != "jsonl" and written:
         lost.append("Times, tokens, costs, labels and rewards have no place in this format")
     say(*lost)
     say(f"{counted(traces, 'trace')}, {counted(written, 'line')}" + (f" in {out}" if out else ""))

@@ -78,6 +78,7 @@ def test_a_reader_of_spans_finds_the_same_conversation_tools_and_counts(conventi
     trace = booking(timed=timed)
     (back,) = read_back(sent(trace, convention))
     assert (back.agent, back.session, back.query, back.reply) == ("desk", "s1", trace.query, trace.reply)
+    assert (back.task_id, back.domain, back.candidate_id) == ("tables", "general", "base")
     assert [call.model for call in back.calls] == ["gpt-5-mini", "small", "gpt-5-mini"]
     assert [call.reply for call in back.calls] == ["I look.", "six", "At six."]
     for before, after in zip(trace.calls, back.calls, strict=True):

@@ -180,10 +180,10 @@ class _Writer:
         return {name: value for part in (*chosen, session, conversation) for name, value in part.items()}
 
     def _whole(self) -> Attributes:
-        """What is known of the whole, under our own name: no convention has a word for it."""
+        """What is known of the whole, under our own names, which `read` knows: no convention has a word for it."""
         trace = self._trace
-        about = {"trace_id": trace.id, "task_id": trace.task_id, "domain": trace.domain, "source": trace.source or None}
-        about |= {"candidates": ", ".join(trace.candidate_ids), "good": trace.verdict.good}
+        about: Attributes = {"trace": trace.id, "task": trace.task_id, "candidate": trace.candidate_id, "domain": trace.domain}
+        about |= {"good": trace.verdict.good}
         about |= {f"reward.{each.name}": each.value for each in trace.rewards}
         return {f"journeyman.{name}": value for name, value in about.items()}
 
