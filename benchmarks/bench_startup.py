@@ -3,8 +3,8 @@
     python benchmarks/bench_startup.py
     python benchmarks/bench_startup.py --json
 
-CPU time of the child process (user and system), the least of several runs: the machine's noise only ever adds. Budget of --help:
-250 ms; of a look at a store of 50 traces, or at a playbook of 40 bullets: 500 ms.
+CPU time of the child process (user and system), the least of several runs: the machine's noise only ever adds. Budget of
+--help: 250 ms; of a look at a store of 50 traces, or at a playbook of 40 bullets: 500 ms.
 """
 
 import argparse
