@@ -205,11 +205,10 @@ def test_conversations_are_written_for_llama_factory_and_as_samples_of_evals(run
     (read,) = (found.trace for found in importers.read("share.jsonl") if isinstance(found, RecordedTrace))
     assert read.reply == "At six or eight, says night."
 
-    assert run.json("export", "--format", "evals", "--out", "evals.jsonl")["lines"] == 0
-    assert "3 traces that nobody called good: left out" in run.err
     with open_traces(run.store) as store:
-        store.label("aa22", True, who="ada", at=NOW)
-    assert run.json("export", "--format", "evals", "--out", "evals.jsonl")["lines"] == 1
+        store.label("aa11", False, who="ada", at=NOW)
+    assert run.json("export", "--format", "evals", "--out", "evals.jsonl", "--no-error")["lines"] == 1
+    assert "1 traces that are not known to be good: left out" in run.err
     sample = json.loads(Path("evals.jsonl").read_text())
     assert sample["ideal"] == "At six or eight, says night."
     assert [message["role"] for message in sample["input"]] == ["system", "user", "assistant", "tool"]

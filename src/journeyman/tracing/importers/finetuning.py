@@ -151,7 +151,7 @@ def _records(trace: Trace, losses: Losses) -> Iterator[dict[str, Any]]:
         yield record
 
 
-_EVALS = "traces that nobody called good: left out, as what would be right is not known"
+_EVALS = "traces that are not known to be good: left out, as what would be right is not known"
 _UNEVEN = "conversations in which two of a side speak in turn, or the agent speaks first: left out"
 _WHO = {"user": "human", "tool": "observation", "assistant": "gpt"}
 
