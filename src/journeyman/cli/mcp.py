@@ -207,7 +207,7 @@ class _Host:
         self._commands, self._redactor = commands, redactor
         self._turn = asyncio.Lock()
 
-    def server(self) -> "Server":
+    def server(self) -> "Server[Any]":
         """As the protocol's own library serves it."""
         import mcp_types as types
         from mcp.server.lowlevel.server import Server

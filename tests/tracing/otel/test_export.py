@@ -30,7 +30,10 @@ BEGAN = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 def booking(id: str = "aa11", *, timed: bool = True, said: str = "A table in Oslo?") -> Trace:
     """A table is asked for, looked for twice and found; the second time by a sub-agent."""
-    at = (lambda seconds: BEGAN + timedelta(seconds=seconds)) if timed else (lambda _: None)
+
+    def at(seconds: float) -> datetime | None:
+        return BEGAN + timedelta(seconds=seconds) if timed else None
+
     first = ModelCall(
         id="c1", model="gpt-5-mini", prompt="", reply="I look.", started_at=at(0), seconds=0.5, finish="tool_calls",
         messages=(Message(role="system", text="You book tables."), Message(role="user", text=said)),

@@ -173,11 +173,9 @@ class _Writer:
     # What is said of each kind.
 
     def _both(self, openinference: Attributes, genai: Attributes) -> Attributes:
-        kept = {"openinference": openinference, "genai": genai}
-        session = {"session.id": self._trace.session} if self._convention != "genai" else {}
-        conversation = {"gen_ai.conversation.id": self._trace.session} if self._convention != "openinference" else {}
-        chosen = kept.values() if self._convention == "both" else [kept[self._convention]]
-        return {name: value for part in (*chosen, session, conversation) for name, value in part.items()}
+        kept = {"openinference": {**openinference, "session.id": self._trace.session}}
+        kept["genai"] = {**genai, "gen_ai.conversation.id": self._trace.session}
+        return {**kept["openinference"], **kept["genai"]} if self._convention == "both" else kept[self._convention]
 
     def _whole(self) -> Attributes:
         """What is known of the whole, under our own names, which `read` knows: no convention has a word for it."""

@@ -220,7 +220,7 @@ def _with(bullet: Bullet, row: Mapping[str, Any] | None) -> Bullet:
     """What the prompt's `config` says of it; a person may have changed that."""
     if row is None:
         return bullet
-    counts = {
+    counts: dict[str, Any] = {
         name: count for name in ("helpful", "harmful") if isinstance(count := row.get(f"{name}_count"), int) and count >= 0
     }
     id = row.get("id")
