@@ -129,23 +129,26 @@ async def test_no_secret_leaves_the_server_in_an_answer_or_in_an_error(project: 
         assert SECRET not in await told.refused("show_trace", trace_id=SECRET)
 
 
+CASES: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("show_trace", {"trace_id": "zz"}, "zz"),
+    ("show_trace", {}, "Missing argument"),
+    ("search_traces", {"limit": 0}, "--limit"),
+    ("search_traces", {"limt": 3}, "search_traces has no limt"),
+    ("show_trace", {"trace_id": "aa", "full": "yes"}, "must be true or false"),
+    ("show_playbook", {"file": "nowhere.json"}, "nowhere.json"),
+    ("show_playbook", {"file": "--help"}, "--help"),
+    ("no_such_tool", {}, "is no tool"),
+    ("evaluation_status", {"id": "../../x"}, "no evaluation"),
+    ("start_evaluation", {"model": "mine:Own"}, "import code"),
+    ("start_evaluation", {"dataset": "mine:rows"}, "import code"),
+    ("start_evaluation", {"model": "openai:m@http://evil.example/v1"}, "a server elsewhere"),
+    ("start_evaluation", {"dataset": "custom", "input": "nowhere.csv", "model": "scripted:4"}, "nowhere.csv"),
+)
+
+
 async def test_what_cannot_be_done_is_one_sentence_and_the_server_goes_on(project: Path) -> None:
     async with connected(project) as told:
-        for name, arguments, words in (
-            ("show_trace", {"trace_id": "zz"}, "zz"),
-            ("show_trace", {}, "Missing argument"),
-            ("search_traces", {"limit": 0}, "--limit"),
-            ("search_traces", {"limt": 3}, "search_traces has no limt"),
-            ("show_trace", {"trace_id": "aa", "full": "yes"}, "must be true or false"),
-            ("show_playbook", {"file": "nowhere.json"}, "nowhere.json"),
-            ("show_playbook", {"file": "--help"}, "--help"),
-            ("no_such_tool", {}, "is no tool"),
-            ("evaluation_status", {"id": "../../x"}, "no evaluation"),
-            ("start_evaluation", {"model": "mine:Own"}, "import code"),
-            ("start_evaluation", {"dataset": "mine:rows"}, "import code"),
-            ("start_evaluation", {"model": "openai:m@http://evil.example/v1"}, "a server elsewhere"),
-            ("start_evaluation", {"dataset": "custom", "input": "nowhere.csv", "model": "scripted:4"}, "nowhere.csv"),
-        ):
+        for name, arguments, words in CASES:
             said = await told.refused(name, **arguments)
             assert words in said, (name, arguments)
             assert "Traceback" not in said

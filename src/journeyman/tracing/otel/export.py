@@ -329,7 +329,7 @@ def request(spans: Iterable[Mapping[str, Any]], resource: Mapping[str, Any]) -> 
         made.resource_spans,
         {"resourceSpans": [{"resource": {"attributes": key_values(resource)}, "scopeSpans": scopes}]},
     )
-    return made.SerializeToString(deterministic=True)
+    return bytes(made.SerializeToString(deterministic=True))
 
 
 # Sending it.
