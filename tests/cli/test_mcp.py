@@ -195,7 +195,7 @@ async def test_an_evaluation_that_goes_on_can_be_stopped(project: Path) -> None:
 
 
 def test_nothing_but_the_protocol_is_on_stdout_and_the_end_of_stdin_ends_it(project: Path) -> None:
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
