@@ -135,6 +135,50 @@ def test_a_skill_is_a_folder_of_its_name(run: Told) -> None:
     assert Path(told["output"]).read_text().startswith("---\nname: oslo-orders\n")
 
 
+def test_a_skill_comes_back_from_its_folder(run: Told) -> None:
+    run("export", "oslo.json", "--format", "skill", "--output", "skills/oslo-orders", "--domain", "oslo")
+    told = run.json("import", "skills/oslo-orders", "--output", "back.json")
+    assert told["format"] == "skill"
+    before, after = (Playbook.load(name) for name in ("oslo.json", "back.json"))
+    # Two that say the same in other letters are one.
+    assert [bullet.content for bullet in after.active] == [bullet.content for bullet in before.of("oslo")][:2]
+    assert {bullet.domain for bullet in after.active} == {"oslo"}
+
+
+def test_agents_and_claude_files_get_a_part_that_can_be_renewed_without_touching_the_rest(run: Told) -> None:
+    Path("AGENTS.md").write_text("# Ours\n\nRun the tests.\n")
+    Path("CLAUDE.md").symlink_to("AGENTS.md")
+    words = ("export", "oslo.json", "--format", "agents-md", "--output", "CLAUDE.md")
+    assert "+## Learned from experience" in run(*words, "--dry-run")
+    assert Path("AGENTS.md").read_text() == "# Ours\n\nRun the tests.\n"
+    assert run.json(*words)["changed"]
+    once = Path("AGENTS.md").read_text()
+    assert once.startswith("# Ours\n\nRun the tests.\n\n<!-- journeyman:begin oslo -->\n")
+    assert Path("CLAUDE.md").is_symlink()
+    assert not run.json(*words)["changed"]
+    assert "says so already" in run.err
+    assert (run(*words, "--dry-run"), Path("AGENTS.md").read_text()) == ("", once)
+    run("retire", "oslo.json", "b-1", "--reason", "no more")
+    run(*words)
+    again = Path("AGENTS.md").read_text()
+    assert again != once
+    assert again.startswith("# Ours\n\nRun the tests.\n\n<!-- journeyman:begin oslo -->\n")
+    assert again.count("journeyman:begin") == 1
+    assert run.json("import", "CLAUDE.md", "--output", "back.json")["format"] == "agents-md"
+    run("export", "oslo.json", "--format", "ace", "--name", "x", code=2)
+    assert "leave out --name" in run.err
+
+
+def test_a_prompt_is_called_as_its_file_or_as_it_is_said(run: Told) -> None:
+    for format, words, name in (
+        ("langfuse", ("--output", "desk-rules.json"), "desk-rules"),
+        ("mlflow", ("--output", "desk-rules.json", "--name", "my desk"), "my desk"),
+    ):
+        run("export", "oslo.json", "--format", format, *words)
+        assert json.loads(Path("desk-rules.json").read_text())["name"] == name
+        assert run.json("import", "desk-rules.json", "--output", "back.json")["format"] == format
+
+
 def test_what_an_export_loses_is_said_in_json_too(run: Told) -> None:
     told = run.json("export", "oslo.json", "--format", "ace")
     assert told["losses"] == [

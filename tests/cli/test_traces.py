@@ -18,6 +18,8 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import Message, ModelCall, Reasoning, ToolCall, Trace
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
+from journeyman.tracing import importers
+from journeyman.tracing.base import RecordedTrace
 
 NOW = datetime.now(UTC)
 
@@ -187,6 +189,29 @@ def test_export_for_fine_tuning_is_a_whole_conversation(run: Told) -> None:
     assert messages[3] == {"role": "tool", "tool_call_id": messages[2]["tool_calls"][0]["id"], "content": '["six", "eight"]'}
     assert any("definitions" in loss for loss in told["losses"])
     assert any("no place in this format" in loss for loss in told["losses"])
+
+
+def test_conversations_are_written_for_llama_factory_and_as_samples_of_evals(run: Told) -> None:
+    told = run.json("export", "--agent", "night", "--format", "sharegpt", "--out", "share.jsonl")
+    row = json.loads(Path("share.jsonl").read_text())
+    assert row["system"] == "You book tables."
+    assert [(each["from"], each["value"]) for each in row["conversations"]] == [
+        ("human", "A table in Oslo?"),
+        ("function_call", '{"name": "find_tables", "arguments": {"city": "Oslo"}}'),
+        ("observation", '["six", "eight"]'),
+        ("gpt", "At six or eight, says night."),
+    ]
+    assert told["lines"] == 1
+    (read,) = (found.trace for found in importers.read("share.jsonl") if isinstance(found, RecordedTrace))
+    assert read.reply == "At six or eight, says night."
+
+    with open_traces(run.store) as store:
+        store.label("aa11", False, who="ada", at=NOW)
+    assert run.json("export", "--format", "evals", "--out", "evals.jsonl", "--no-error")["lines"] == 1
+    assert "1 traces that are not known to be good: left out" in run.err
+    sample = json.loads(Path("evals.jsonl").read_text())
+    assert sample["ideal"] == "At six or eight, says night."
+    assert [message["role"] for message in sample["input"]] == ["system", "user", "assistant", "tool"]
 
 
 def test_export_that_cannot_be_written_says_so_before_the_work(run: Told) -> None:

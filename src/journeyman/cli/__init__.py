@@ -49,6 +49,7 @@ COMMANDS = {
     "orchestrate": "Carry out a whole pipeline from one configuration.",
     "up": "Serve, watch, learn and release, until told to stop: all that journeyman.toml says, in one command.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
+    "mcp": "Serve traces, playbooks, runs, feedback and evaluations to agents, by the Model Context Protocol.",
     "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
     "deployment": "Serve versions of learned weights, watch them, compare two, and take one back.",

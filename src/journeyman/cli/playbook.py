@@ -1,6 +1,7 @@
 """`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from journeyman.optimizers.playbook.edit import Edited
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
-_READABLE = ("journeyman", "ace", "ace-framework", "cheatsheet")
+_MARKDOWN = ("skill", "agents-md", "langfuse", "mlflow")
+_WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", *_MARKDOWN)
+_READABLE = ("journeyman", "ace", "ace-framework", "cheatsheet", *_MARKDOWN)
 
 
 @click.group(
@@ -116,7 +118,7 @@ def diff(before: str, after: str, as_json: bool) -> None:
 
 
 @command.command("import")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--output", type=_FILE, required=True, metavar="FILE", help="The playbook file to write.")
 @click.option("--format", "name", type=click.Choice(_READABLE), help="What FILE is.  [default: told from its content]")
 @click.option("--domain", metavar="NAME", help="The domain of the bullets that name none.")
@@ -124,13 +126,18 @@ def diff(before: str, after: str, as_json: bool) -> None:
 def import_(file: Path, output: Path, name: str | None, domain: str | None, as_json: bool) -> None:
     """Turn another system's playbook, or a checkpoint, into a playbook file.
 
+    Of a skill (its folder or SKILL.md), an AGENTS.md or CLAUDE.md, and a prompt of Langfuse or MLflow, each item of a list is a
+    bullet. Where a part of such a file is ours, that part alone is read.
+
     \b
     Examples:
       journeyman playbook import playbook.txt --output playbooks/imported.json
       journeyman playbook import skillbook.json --output playbooks/desk.json --domain desk
+      journeyman playbook import .claude/skills/oslo-orders --output playbooks/oslo.json
     """
     from journeyman.optimizers.playbook import files, formats
 
+    file = file / formats.SKILL_FILE if file.is_dir() else file
     text = read_text(file)
     name = name or formats.recognise(text, str(file))
     playbook = formats.read(text, name, str(file))
@@ -157,16 +164,22 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
 @click.option("--format", "name", type=click.Choice(_WRITABLE), required=True, help="What to write.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where.  [default: stdout]")
 @click.option("--domain", metavar="NAME", help="Only the bullets of one domain.")
+@click.option("--name", "title", metavar="NAME", help="What it is called there.  [default: after --output, --domain or FILE]")
+@click.option("--dry-run", is_flag=True, help="Show what would change in --output, and write nothing.")
 @json_option
-def export(file: str, name: str, output: Path | None, domain: str | None, as_json: bool) -> None:
+def export(file: str, name: str, output: Path | None, domain: str | None, as_json: bool, **given: Any) -> None:
     """Write a playbook in another system's format, and say what is lost.
 
-    For `skill`, the output is a folder whose name is the skill's; SKILL.md is written into it.
+    For `skill`, the output is a folder whose name is the skill's; SKILL.md is written into it. For `agents-md`, it is an
+    AGENTS.md or CLAUDE.md: a part of it between two marks is written or replaced, and all else stays as it is. `langfuse` and
+    `mlflow` are prompts as JSON, as the one's API and the other's register_prompt take them.
 
     \b
     Examples:
       journeyman playbook export playbooks/oslo.json --format ace --output playbook.txt
       journeyman playbook export playbooks/oslo.json --format skill --output .claude/skills/oslo-orders
+      journeyman playbook export playbooks/oslo.json --format agents-md --output AGENTS.md --dry-run
+      journeyman playbook export playbooks/oslo.json --format langfuse --name oslo --output prompt.json
     """
     from journeyman.optimizers.playbook import formats
     from journeyman.optimizers.playbook.edit import at_revision
@@ -174,19 +187,52 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     playbook = at_revision(file)
     if domain:
         playbook = replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.domain == domain))
-    if name == "skill" and output:
-        exported = formats.write_skill(playbook, output.resolve().name)
-        output = output / formats.SKILL_FILE
-    else:
-        exported = formats.write(playbook, name)
+    if given["title"] and name not in formats.TITLED:
+        raise click.UsageError(f"a playbook has no name in {name}: leave out --name")
+    exported = formats.write(playbook, name, title=given["title"] or _title(name, file, output, domain))
+    written: dict[str, Any] = {"text": exported.text}
     if output:
-        write_text(output, exported.text)
+        written = _put(name, exported.text, output, dry_run=given["dry_run"], quiet=as_json)
     elif not as_json:
         console.pour(exported.text)
     for loss in exported.losses:
         say(f"lost: {loss}")
-    written: dict[str, Any] = {"output": str(output)} if output else {"text": exported.text}
-    emit({"format": name, "bullets": len(playbook.active), "losses": list(exported.losses), **written}, as_json=as_json)
+    said = {"format": name, "bullets": len(playbook.active), "losses": list(exported.losses), "dry_run": given["dry_run"]}
+    emit({**said, **written}, as_json=as_json)
+
+
+def _put(name: str, text: str, output: Path, *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+    """Write what was exported, and say whether that changes anything."""
+    from journeyman.optimizers.playbook import formats
+
+    output = output / formats.SKILL_FILE if name == "skill" else output
+    before = read_text(output) if output.exists() else ""
+    text = formats.in_block(before, text, str(output)) if name == "agents-md" else text
+    if dry_run and not quiet:
+        console.pour("".join(_changes(before, text, str(output))))
+    elif text != before and not dry_run:
+        # What is linked to stays linked: CLAUDE.md often leads to AGENTS.md.
+        write_text(output.resolve(), text)
+    if text == before:
+        say(f"{output} says so already")
+    return {"output": str(output), "changed": text != before}
+
+
+def _title(name: str, file: str, output: Path | None, domain: str | None) -> str:
+    """What a playbook is called where nobody says it: a skill as its folder, a prompt as its file, a part of a file as what is
+    in it, so that the next export finds it again."""
+    if name == "skill":
+        return output.resolve().name if output else ""
+    stem = output.stem if output and name != "agents-md" else domain or Path(file.partition("@")[0]).stem
+    return re.sub(r"[^\w.-]+", "-", stem)
+
+
+def _changes(before: str, after: str, path: str) -> Iterator[str]:
+    """As `diff -u` would say it."""
+    from difflib import unified_diff
+
+    for line in unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path):
+        yield line if line.endswith("\n") else f"{line}\n"
 
 
 @command.command()

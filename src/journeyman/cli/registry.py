@@ -95,7 +95,7 @@ def list_runs(registry: Registry, *, kind: str | None, state: str | None, limit:
     found = registry.runs(kind=kind, state=RunState(state) if state else None, limit=limit)
     if not quiet:
         rows = [(run.id, run.kind, run.state.value, minute(run.started_at), _took(run), run.said) for run in found]
-        _listed("runs", ("id", "kind", "state", "begun", "took", "result"), rows)
+        _listed("runs", ("id", "kind", "state", "started", "took", "result"), rows)
     return {"runs": [_run_json(run) for run in found]}
 
 
@@ -113,7 +113,7 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     if not quiet:
         run = found.run
         head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
-        head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
+        head(("started", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
         head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
         head(*((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
     return {

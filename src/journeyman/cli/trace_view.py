@@ -28,11 +28,11 @@ _COLOURS = {"user": "cyan", "assistant": "green", "tool": "yellow"}
 
 _LIST = (
     Column(name="id", words=True, least=12),
-    Column(name="begun", words=True, least=11, spare=4),
+    Column(name="started", words=True, least=11, spare=4),
     Column(name="agent", words=True, least=8, spare=5),
-    Column(name="what was asked", words=True, least=24),
+    Column(name="input", words=True, least=24),
     *(Column(name=name, spare=spare) for name, spare in (("calls", 8), ("tools", 7), ("tokens", 3), ("cost", 6))),
-    *(Column(name=name, spare=spare) for name, spare in (("time", 3), ("reward", 2), ("label", 1))),
+    *(Column(name=name, spare=spare) for name, spare in (("latency", 3), ("reward", 2), ("label", 1))),
 )
 
 
@@ -94,7 +94,10 @@ def show_trace(trace: Trace, labels: Sequence[Label], given: Sequence[Given], *,
     click.echo()
     steps = list(walk(trace.steps))
     styles = ["red" if _is_bad(step) else None for _, step in steps]
-    columns = [Column(name="step", words=True, least=24), *(Column(name=name, spare=1) for name in ("tokens", "cost", "time"))]
+    columns = [
+        Column(name="step", words=True, least=24),
+        *(Column(name=name, spare=1) for name in ("tokens", "cost", "latency")),
+    ]
     console.table(columns, [_step_row(depth, step) for depth, step in steps], styles=styles)
 
 
@@ -104,7 +107,7 @@ def _head(trace: Trace) -> Iterator[tuple[str, str]]:
     yield "task", f"{trace.task_id} ({trace.domain})"
     yield from ((name, value) for name, value in (("agent", trace.agent), ("session", trace.session)) if value)
     begun = _moment(trace.started_at, "%Y-%m-%d %H:%M:%S") or "unknown"
-    yield "begun", f"{begun}, took {duration(trace.seconds) or 'unknown'}"
+    yield "started", f"{begun}, took {duration(trace.seconds) or 'unknown'}"
     if models:
         yield "models", ", ".join(f"{model} ({count})" for model, count in models.most_common())
         yield "tokens", _tokens(trace.input_tokens, trace.output_tokens) + f", cost {money(trace.cost)}"

@@ -190,41 +190,105 @@ def show(*, trace_id: str, full: bool, store: str | None, quiet: bool) -> dict[s
 @command.command()
 @filters
 @click.option(
-    "--format", "name", type=click.Choice(("jsonl", "chat")), default="jsonl", show_default=True, help="See the text above."
+    "--format",
+    "name",
+    type=click.Choice(("jsonl", "chat", "sharegpt", "evals")),
+    default="jsonl",
+    show_default=True,
+    help="See the text above.",
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write here.  [default: stdout]")
+@click.option("--otlp", metavar="URL", help="Send spans to a collector instead, such as http://localhost:6006.")
+@click.option(
+    "--convention",
+    type=click.Choice(("both", "openinference", "genai")),
+    default="both",
+    show_default=True,
+    help="With --otlp: whose words the spans speak.",
+)
+@click.option("--again", is_flag=True, help="With --otlp: also what was sent there before.")
+@click.option("--dry-run", is_flag=True, help="With --otlp: say what would be sent, and send nothing.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="So many at most.")
 @reading
 def export(*, name: str, out: Path | None, limit: int | None, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
-    """Write traces to a file, oldest first.
+    """Write traces to a file, or send them to a collector of OpenTelemetry, oldest first.
 
-    jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes:
-    a conversation a line, and what it has no place for is said.
+    jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes, and
+    TRL and axolotl: a conversation a line. sharegpt is LLaMA-Factory's. evals are samples of openai/evals, of traces that are
+    known to be good. What a format has no place for is said.
+
+    With --otlp they go out as spans by OTLP over HTTP, to Phoenix, Langfuse, MLflow or any collector, in the words of
+    OpenInference and of OpenTelemetry's GenAI conventions. Secrets are taken out; keys for the server stand in
+    OTEL_EXPORTER_OTLP_HEADERS. What the server has taken is not sent again, so that the same command goes on where it stopped.
 
     \b
     Examples:
       journeyman traces export --out traces.jsonl
       journeyman traces export --label good --format chat --out train.jsonl
+      journeyman traces export --otlp http://localhost:6006 --last 7d
     """
+    otlp = {key: wanted.pop(key) for key in ("otlp", "convention", "again", "dry_run")}
+    if otlp["otlp"] is not None:
+        if out is not None or name != "jsonl":
+            raise InputError("--otlp sends spans and writes no file: leave out --out and --format")
+        return _sent(store, query(wanted), limit, otlp, quiet=quiet)
+    if given := [key for key in ("again", "dry_run") if otlp[key]]:
+        raise InputError(f"--{given[0].replace('_', '-')} goes with --otlp URL")
+    return _exported(store, query(wanted), limit, name, out, quiet=quiet)
+
+
+def _exported(url: str | None, meant: Query, limit: int | None, name: str, out: Path | None, *, quiet: bool) -> dict[str, Any]:
     from journeyman.tracing.importers import jsonl
     from journeyman.tracing.importers.finetuning import Losses, lines
 
-    meant = query(wanted)
     if quiet and out is None:
         raise InputError("--json and the traces would both be on stdout; name a file with --out")
     losses, traces, written = Losses(), 0, 0
-    with opened(store) as recorded, _written(out) as file:
+    with opened(url) as recorded, _written(out) as file:
         for trace in islice(recorded.traces(meant), limit):
             traces += 1
-            for line in lines(trace, losses) if name == "chat" else [jsonl.line(trace)]:
+            for line in [jsonl.line(trace)] if name == "jsonl" else lines(trace, losses, name):
                 file.write(line + "\n")
                 written += 1
     lost = list(losses)
-    if name == "chat" and written:
+    if name != "jsonl" and written:
         lost.append("Times, tokens, costs, labels and rewards have no place in this format")
     say(*lost)
     say(f"{counted(traces, 'trace')}, {counted(written, 'line')}" + (f" in {out}" if out else ""))
     return {"format": name, "traces": traces, "lines": written, "losses": lost, "out": None if out is None else str(out)}
+
+
+def _sent(url: str | None, meant: Query, limit: int | None, given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Send spans to a collector, and say how many it took."""
+    from journeyman.cli.console import bar
+    from journeyman.experiments import settings
+    from journeyman.tracing.otel.export import TraceShipment, endpoint
+    from journeyman.tracing.redaction import Redactor
+
+    project = settings.load()
+    shipment = TraceShipment(
+        endpoint(given["otlp"]),
+        folder=project.folder / "otlp",
+        redactor=Redactor(project.settings.record.redact),
+        convention=given["convention"],
+        again=given["again"],
+        dry_run=given["dry_run"],
+    )
+    try:
+        with opened(url) as recorded:
+            total = min(recorded.count(meant), limit or sys.maxsize)
+            with bar("traces", total, quiet=quiet, pause=2.0) as done:
+                shipment.send(islice(recorded.traces(meant), limit), done)
+    finally:
+        # What was taken before it broke off is there, and is said.
+        found = shipment.summary()
+        verb = "would be sent" if given["dry_run"] else "sent"
+        known = f"; {counted(found['skipped'], 'trace')} there already" if found["skipped"] else ""
+        say(*found["losses"])
+        say(f"{counted(found['traces'], 'trace')}, {counted(found['spans'], 'span')} {verb} to {shipment.url}{known}")
+        if found["rejected"]:
+            say(f"{counted(found['rejected'], 'span')} of them rejected there: {found['reason'] or 'it does not say why'}")
+    return {"format": "otlp", **found, "dry_run": given["dry_run"], **({"silent": True} if found["rejected"] else {})}
 
 
 @contextmanager

@@ -153,7 +153,7 @@ class Connections:
         """
         headers = dict(self._headers)
         if body is not None:
-            headers |= {"content-type": "application/json", "content-length": str(len(body))}
+            headers = {"content-type": "application/json", **headers, "content-length": str(len(body))}
         try:
             request = h11.Request(method=method, target=self._path + path, headers=list(headers.items()))
         except (h11.LocalProtocolError, UnicodeError) as error:

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.format import counted
@@ -24,13 +25,13 @@ from journeyman.core.playbook import (
     normalised,
 )
 from journeyman.io.files import locked, read_text
-from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files, formats
 from journeyman.optimizers.playbook.conflict import distinct
 from journeyman.optimizers.playbook.formats import json_of
-from journeyman.optimizers.playbook.index import alike
 from journeyman.optimizers.playbook.journal import Entry, Journal, read, replay
-from journeyman.optimizers.playbook.retrieval import to_retire
+
+if TYPE_CHECKING:
+    from journeyman.models.embedders import Embedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +299,15 @@ class Duplicates:
     """Bullets that are near an older one and yet say something else: another number or name, or the opposite."""
 
 
-def duplicates(playbook: Playbook, embedder: Embedder, similarity_threshold: float = 0.8) -> Duplicates:
+def duplicates(playbook: Playbook, embedder: "Embedder", similarity_threshold: float = 0.8) -> Duplicates:
     """The merges after which no two active bullets of a domain say the same. The older one is kept.
 
     The same text is found by its normalised words, then near texts by their embeddings. A bullet is merged into one that
     itself stays, never along a chain of likenesses. Locked bullets are left alone.
     """
+    # Late: it loads numpy, and whoever only looks at a playbook needs none.
+    from journeyman.optimizers.playbook.index import alike
+
     if not 0 < similarity_threshold <= 1:
         raise InputError(f"a similarity threshold of {similarity_threshold} cannot be; it lies above 0 and at most at 1")
     gone: defaultdict[str, list[str]] = defaultdict(list)
@@ -358,6 +362,8 @@ def superfluous(
             those the newer.
         harmful: Retire bullets whose harmful votes outweigh the helpful ones, by the rule that training has, too.
     """
+    from journeyman.optimizers.playbook.retrieval import to_retire
+
     reasons = {retire.bullet_id: retire.reason for retire in to_retire(playbook)} if harmful else {}
     for bullet in playbook.active:
         voted = bullet.helpful + bullet.harmful > 0

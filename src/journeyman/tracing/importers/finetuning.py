@@ -6,14 +6,14 @@ The format is narrower than a trace. What it has no place for is counted, so tha
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 from journeyman.core.messages import Turn
 from journeyman.core.trace import PROGRAM, AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
-from journeyman.tracing.fields import recorded_tools
+from journeyman.tracing.fields import parsed_if_json, recorded_tools
 
 # Tool calls that were not seen when they were asked for stand in a recorded message in brackets: `[find {"id": 7}]`. Where
 # their answers follow, they are found again.
@@ -116,9 +116,20 @@ class Losses:
         return (f"{count} {what}" for what, count in ordered)
 
 
-def lines(trace: Trace, losses: Losses) -> Iterator[str]:
+def lines(trace: Trace, losses: Losses, format: str = "chat") -> Iterator[str]:
     """The conversations of a trace as lines of JSON without their ends: one, or more where the agent had sub-agents or began
-    anew. None when nothing was asked or answered."""
+    anew. None when nothing was asked or answered.
+
+    Args:
+        format: One of `FORMATS`.
+    """
+    for record in _records(trace, losses):
+        if (row := FORMATS[format](trace, record, losses)) is not None:
+            yield json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
+def _records(trace: Trace, losses: Losses) -> Iterator[dict[str, Any]]:
+    """The conversations of a trace in OpenAI's shape."""
     if trace.held_out:
         losses.add("attempts at held-out tasks, from which nobody may learn: left out")
         return
@@ -137,7 +148,65 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
             record["tools"] = tools
         elif any("tool_calls" in message for message in messages):
             losses.add("conversations with tools whose definitions were not recorded")
-        yield json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+        yield record
+
+
+_EVALS = "traces that are not known to be good: left out, as what would be right is not known"
+_UNEVEN = "conversations in which two of a side speak in turn, or the agent speaks first: left out"
+_WHO = {"user": "human", "tool": "observation", "assistant": "gpt"}
+
+
+def _as_eval(trace: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
+    """A sample of openai/evals: what was said before the last answer, and that answer, where it is known to be right."""
+    *before, last = record["messages"]
+    if trace.verdict.good is not True:
+        losses.add(_EVALS)
+        return None
+    if not last["content"] or not before:
+        losses.add("conversations that end in a tool call: left out")
+        return None
+    return {"input": before, "ideal": last["content"]}
+
+
+def _as_sharegpt(_: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
+    """A conversation as LLaMA-Factory's `sharegpt` has it: human and observation take turns with gpt and function_call."""
+    messages = record["messages"]
+    leading = list(takewhile(lambda message: message["role"] == "system", messages))
+    said: list[dict[str, str]] = []
+    for message in messages[len(leading) :]:
+        if message["role"] == "system":
+            losses.add("system messages in the midst of a conversation: left out")
+            continue
+        who, value = _WHO.get(message["role"], message["role"]), message["content"]
+        if calls := message.get("tool_calls"):
+            losses.add("words beside tool calls: left out", bool(value))
+            who, value = "function_call", _as_function_call(calls)
+        if said and said[-1]["from"] == who and who in ("human", "observation"):
+            said[-1]["value"] += f"\n\n{value}"
+        else:
+            said.append({"from": who, "value": value})
+    asks = [each["from"] in ("human", "observation") for each in said]
+    if asks != [number % 2 == 0 for number in range(len(said))] or len(said) % 2:
+        losses.add(_UNEVEN)
+        return None
+    row: dict[str, Any] = {"conversations": said, "system": "\n\n".join(message["content"] for message in leading)}
+    if tools := record.get("tools"):
+        row["tools"] = json.dumps([tool.get("function", tool) for tool in tools], ensure_ascii=False)
+    return row
+
+
+def _as_function_call(calls: Sequence[Mapping[str, Any]]) -> str:
+    """One as an object, several as a list."""
+    asked = [{"name": call["function"]["name"], "arguments": parsed_if_json(call["function"]["arguments"])} for call in calls]
+    return json.dumps(asked[0] if len(asked) == 1 else asked, ensure_ascii=False)
+
+
+FORMATS: Mapping[str, Callable[[Trace, dict[str, Any], Losses], dict[str, Any] | None]] = {
+    "chat": lambda _, record, __: record,
+    "sharegpt": _as_sharegpt,
+    "evals": _as_eval,
+}
+"""What a conversation becomes, by the name of a format: `chat` is read by OpenAI, TRL, axolotl and LLaMA-Factory."""
 
 
 def with_messages(trace: Trace, losses: Losses) -> Sequence[Step]:

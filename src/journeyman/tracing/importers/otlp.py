@@ -198,6 +198,8 @@ def _context(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
+    from journeyman.tracing.otel.wire import key_values
+
     context = _context(value) or {}
     parent = value.get("parentSpanId") or value.get("parentId") or value.get("parent_id")
     if isinstance(of := value.get("parentSpanContext"), Mapping):
@@ -210,12 +212,12 @@ def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
         "name": str(value.get("name") or ""),
         "startTimeUnixNano": _nanoseconds(value.get("startTime") or value.get("start_time") or value.get("timestamp")),
         "endTimeUnixNano": _nanoseconds(value.get("endTime") or value.get("end_time")),
-        "attributes": _pairs(value.get("attributes")),
+        "attributes": key_values(value.get("attributes")),
         "events": [
             {
                 "name": str(event.get("name") or ""),
                 "timeUnixNano": _nanoseconds(event.get("time") or event.get("timestamp")),
-                "attributes": _pairs(event.get("attributes")),
+                "attributes": key_values(event.get("attributes")),
             }
             for event in value.get("events") or ()
             if isinstance(event, Mapping)
@@ -230,7 +232,7 @@ def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
     scope = value.get("instrumentationScope")
     name = scope.get("name") if isinstance(scope, Mapping) else None
     about = {"name": name if isinstance(name, str) else ""}
-    return {"resource": {"attributes": _pairs(of_resource)}, "scopeSpans": [{"scope": about, "spans": [span]}]}
+    return {"resource": {"attributes": key_values(of_resource)}, "scopeSpans": [{"scope": about, "spans": [span]}]}
 
 
 def _status(code: object) -> int:
@@ -259,25 +261,6 @@ def _nanoseconds(value: object) -> int:
         since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
         return max(0, (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000)
     return value * 1000 if isinstance(value, int) and value > 0 else 0
-
-
-def _pairs(attributes: object) -> list[dict[str, Any]]:
-    found = attributes if isinstance(attributes, Mapping) else {}
-    return [{"key": str(key), "value": _value(value)} for key, value in found.items()]
-
-
-def _value(value: object) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return {"intValue": value}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(each) for each in value]}}
-    if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _pairs(value)}}
-    return {} if value is None else {"stringValue": str(value)}
 
 
 FORMAT = Format(name="otlp", recognises=is_otlp, whole=WholeFile(knows=_knows, read=_read))

@@ -242,6 +242,26 @@ def _enum(found: object, prefix: str, names: Sequence[str]) -> int:
     return found if isinstance(found, int) and 0 <= found < len(names) else 0
 
 
+def key_values(attributes: object) -> list[dict[str, Any]]:
+    """Attributes as OTLP writes them in JSON."""
+    found = attributes if isinstance(attributes, Mapping) else {}
+    return [{"key": str(key), "value": _value(value)} for key, value in found.items()]
+
+
+def _value(value: object) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return {"intValue": value}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_value(each) for each in value]}}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": key_values(value)}}
+    return {} if value is None else {"stringValue": str(value)}
+
+
 # OpenTelemetry's messages, from the one place that says what to install where they are missing.
 
 try:

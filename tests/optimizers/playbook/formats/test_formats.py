@@ -37,6 +37,10 @@ def test_a_format_is_told_from_the_content_alone(text: str, name: str) -> None:
         ("ace", "[calc-1] helpful=1 harmful=0 :: Use cents."),
         ("ace-framework", '{"skills": {"calc-1": {"id": "calc-1", "section": "calc", "content": "Use cents."}}}'),
         ("cheatsheet", "<memory_item><description>Use cents.</description></memory_item>"),
+        ("skill", "---\nname: x\ndescription: y\n---\n- Use cents.\n"),
+        ("agents-md", "- Use cents.\n"),
+        ("langfuse", '{"name": "x", "prompt": "- Use cents."}'),
+        ("mlflow", '{"name": "x", "template": "- Use cents."}'),
     ],
 )
 def test_every_format_that_is_offered_can_be_read_by_its_name(name: str, text: str) -> None:
@@ -72,7 +76,7 @@ def test_whatever_stands_in_json_is_read_or_refused_in_one_sentence(data: dict[s
 
 
 def test_a_format_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(InputError, match="no format 'skill' can be read; there are journeyman, ace, "):
-        formats.read("", "skill")
+    with pytest.raises(InputError, match="no format 'appworld' can be read; there are journeyman, ace, "):
+        formats.read("", "appworld")
     with pytest.raises(InputError, match="no format 'cheatsheet' can be written; there are ace, appworld, "):
         formats.write(Playbook(), "cheatsheet")

@@ -2,21 +2,27 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import PurePath
 from typing import Any
 
 from journeyman.core.errors import InputError, PlaybookError
-from journeyman.core.playbook import Bullet, InsightVerdict, Playbook
+from journeyman.core.playbook import Bullet, Playbook
 
 __all__ = [
+    "AGENT_FILES",
     "LOST",
+    "MARK",
     "NATIVE",
     "READABLE",
     "SKILL_FILE",
+    "TITLED",
     "WRITABLE",
     "ExportedPlaybook",
+    "blocks",
+    "in_block",
     "is_json",
     "json_of",
     "line_of",
@@ -27,7 +33,6 @@ __all__ = [
     "recognise_json",
     "unused",
     "write",
-    "write_skill",
 ]
 
 # What all formats share: reading JSON with a place in every complaint, and saying what a format cannot carry.
@@ -136,6 +141,10 @@ _READERS = {
     "ace": (f"{_FOLDER}.ace_text", "read"),
     "ace-framework": (f"{_FOLDER}.framework", "read"),
     "cheatsheet": (f"{_FOLDER}.cheatsheet", "read"),
+    "skill": (f"{_FOLDER}.markdown", "read_skill"),
+    "agents-md": (f"{_FOLDER}.markdown", "read_agents"),
+    "langfuse": (f"{_FOLDER}.markdown", "read_langfuse"),
+    "mlflow": (f"{_FOLDER}.markdown", "read_mlflow"),
 }
 _WRITERS = {
     "ace": (f"{_FOLDER}.ace_text", "write_ace"),
@@ -144,8 +153,13 @@ _WRITERS = {
     "ace-framework-v1": (f"{_FOLDER}.framework", "write_v1"),
     "ace-framework-v1.5": (f"{_FOLDER}.framework", "write_v1_5"),
     "ace-framework-v2": (f"{_FOLDER}.framework", "write_v2"),
-    "skill": (_FOLDER, "write_skill"),
+    "skill": (f"{_FOLDER}.markdown", "write_skill"),
+    "agents-md": (f"{_FOLDER}.markdown", "write_agents"),
+    "langfuse": (f"{_FOLDER}.markdown", "write_langfuse"),
+    "mlflow": (f"{_FOLDER}.markdown", "write_mlflow"),
 }
+TITLED = frozenset({"skill", "agents-md", "langfuse", "mlflow"})
+"""Those in which a playbook has a name."""
 
 READABLE = tuple(_READERS)
 WRITABLE = tuple(_WRITERS)
@@ -157,7 +171,7 @@ def is_json(text: str) -> bool:
 
 
 def recognise(text: str, where: str = "the playbook") -> str:
-    """`journeyman`, or the name of the reader for a text, told from its content alone.
+    """`journeyman`, or the name of the reader for a text, told from its content, and where that is any Markdown, from its name.
 
     Raises:
         PlaybookError: It is none of them, or it is JSON that is not whole.
@@ -168,6 +182,11 @@ def recognise(text: str, where: str = "the playbook") -> str:
         return recognise_json(json_of(text, where), where)
     if re.search(r"<memory_item>|<cheatsheet>", text):
         return "cheatsheet"
+    file = PurePath(where).name
+    if file == SKILL_FILE or re.match(r"\ufeff?---[ \t]*\r?\n(?:(?!---).*\n)*?name:", text):
+        return "skill"
+    if file in AGENT_FILES or _MARKS.search(text):
+        return "agents-md"
     # A bullet says something on the line of its id, and is no link; a playbook without bullets is headings alone.
     bullet = re.search(r"^[ \t]*(?:[-*] )?\[[^\]\s]+\][ \t]*[^\s(\[]", text, re.MULTILINE)
     if bullet or all(not line.strip() or re.match(r"##(?!#)", line) for line in text.lstrip("\ufeff").splitlines()):
@@ -183,6 +202,8 @@ def recognise_json(data: Any, where: str = "the playbook") -> str:
         return "ace-framework"
     if "bullets" in data or "playbook" in data:
         return NATIVE
+    if "name" in data and ("prompt" in data or "template" in data):
+        return "langfuse" if "prompt" in data else "mlflow"
     raise PlaybookError(f'{where}:1: this JSON is no playbook: it has neither "bullets" nor "skills"')
 
 
@@ -195,64 +216,67 @@ def read(text: str, name: str, where: str = "the playbook") -> Playbook:
     return reader(text, where)
 
 
-def write(playbook: Playbook, name: str) -> ExportedPlaybook:
-    """The playbook in a format of `WRITABLE`, and what was lost."""
+def write(playbook: Playbook, name: str, *, title: str = "") -> ExportedPlaybook:
+    """The playbook in a format of `WRITABLE`, and what was lost.
+
+    Args:
+        title: What the playbook is called there, in a format of `TITLED`.
+    """
     if name not in _WRITERS:
         raise InputError(f"no format {name!r} can be written; there are {', '.join(WRITABLE)}")
     module, function = _WRITERS[name]
-    writer: Callable[[Playbook], ExportedPlaybook] = getattr(import_module(module), function)
-    return writer(playbook)
+    writer: Callable[..., ExportedPlaybook] = getattr(import_module(module), function)
+    return writer(playbook, title) if title and name in TITLED else writer(playbook)
 
 
-# A playbook as an Agent Skill: a folder with a `SKILL.md`, which many agents read by themselves.
-#
-# The file begins with YAML that says the skill's name (the folder's name, too) and when to use it; what was learned follows as
-# lists. It can be written and not read back: ids and counts are not in it.
+# What stands in somebody's file between marks of ours.
 
 SKILL_FILE = "SKILL.md"
-_HEADINGS = {
-    InsightVerdict.HELPFUL.value: "Do",
-    InsightVerdict.HARMFUL.value: "Avoid",
-    InsightVerdict.NEUTRAL.value: "Good to know",
-}
+AGENT_FILES = ("AGENTS.md", "CLAUDE.md")
+"""What coding agents read of a repository by themselves."""
+MARK = "journeyman"
+_MARKS = re.compile(rf"^[ \t]*<!-- {MARK}:(begin|end) (\S+) -->[ \t]*\r?$", re.MULTILINE)
 
 
-def write_skill(playbook: Playbook, name: str = "learned-playbook") -> ExportedPlaybook:
-    """The text of `SKILL.md`.
+def blocks(text: str, where: str) -> Iterator[str]:
+    """What stands between our marks in a text, block by block.
 
     Raises:
-        InputError: The name is not one that a skill can have: small letters, digits and hyphens, at most 64.
+        PlaybookError: A mark has no other one.
     """
-    if not re.fullmatch(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise InputError(f"a skill cannot be called {name!r}; name the folder with small letters, digits and single hyphens")
-    domains = list(dict.fromkeys(bullet.domain for bullet in playbook.active))
-    lines = [
-        "---",
-        f"name: {name}",
-        f"description: {json.dumps(_description(playbook, domains), ensure_ascii=False)}",
-        "---",
-        "",
-    ]
-    lines += [f"# {name.replace('-', ' ').capitalize()}", "", "Learned from earlier attempts at such tasks.", ""]
-    for domain in domains:
-        if len(domains) > 1:
-            lines += [f"## {domain}", ""]
-        lines += _domain(playbook.of(domain), "###" if len(domains) > 1 else "##")
-    ids = ["ids are left out"] if playbook.bullets else []
-    return ExportedPlaybook("\n".join(lines).rstrip("\n") + "\n", (*ids, *lost(playbook, {"domains"}, "skill")))
+    return (text[start.end() : end.start()] for start, end in _marked(text, where))
 
 
-def _description(playbook: Playbook, domains: list[str]) -> str:
-    named = [domain for domain in domains if domain != "general"]
-    work = f" on {', '.join(named)}" if named else ""
-    return f"Strategies learned from experience{work}, {len(playbook.active)} in all. Use when working on such tasks."[:1024]
+def in_block(text: str, block: str, where: str) -> str:
+    """The text with a block of ours in the place of the one of its name, or at its end. All else stays, and so do line ends.
+
+    Raises:
+        PlaybookError: A mark has no other one, so that nobody knows what would be replaced.
+    """
+    begin = _MARKS.search(block)
+    assert begin is not None
+    block = block.rstrip("\n")
+    if "\r\n" in text:
+        block = block.replace("\n", "\r\n")
+    for start, end in _marked(text, where):
+        if start[2] == begin[2]:
+            return text[: start.start()] + block + text[end.end() - end[0].endswith("\r") :]
+    line = "\r\n" if "\r\n" in text else "\n"
+    between = "" if not text else line if text.endswith("\n") and text.strip() else line * (1 + bool(text.strip()))
+    return f"{text}{between}{block}{line}"
 
 
-def _domain(bullets: tuple[Bullet, ...], level: str) -> list[str]:
-    lines: list[str] = []
-    for section in dict.fromkeys(bullet.section for bullet in bullets):
-        lines += [f"{level} {_HEADINGS.get(section, section)}", ""]
-        # A text of several lines stays one item of the list when it is indented.
-        lines += ["- " + "\n  ".join(b.content.splitlines()) for b in bullets if b.section == section]
-        lines.append("")
-    return lines
+def _marked(text: str, where: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
+    """Pairs of marks."""
+    start: re.Match[str] | None = None
+    for mark in _MARKS.finditer(text):
+        if (mark[1] == "begin") is (start is not None) or (start is not None and start[2] != mark[2]):
+            raise PlaybookError(f"{where}:{text.count(chr(10), 0, mark.start()) + 1}: {_ALONE.format(mark[0].strip())}")
+        if start is not None:
+            yield start, mark
+        start = None if start is not None else mark
+    if start is not None:
+        raise PlaybookError(f"{where}:{text.count(chr(10), 0, start.start()) + 1}: {_ALONE.format(start[0].strip())}")
+
+
+_ALONE = "the mark {} stands without its other one; put that back, or take this one away"
