@@ -92,6 +92,8 @@ def test_rows_in_memory_and_a_data_frame_are_read_as_a_file_is() -> None:
     class Frame:
         """What pandas gives, with its word for what is missing."""
 
+        iloc = None  # by which a DataFrame of pandas is known
+
         def to_dict(self, orient: str) -> list[dict[str, Any]]:
             assert orient == "records"
             return [{"question": "2 + 2?", "answer": 4, "id": float("nan")}]
