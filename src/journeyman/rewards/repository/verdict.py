@@ -98,6 +98,8 @@ def checks_of(task: RepositoryTask, right: Tree) -> list[Check]:
     """The files in which the tests that decide stand, each without the others: those that failed, if any did."""
     wanted = {*task.checks.fail_to_pass, *task.checks.pass_to_pass}
     of_author = {path: data for path, data in right.files.items() if in_tests(path) or not path.endswith(".py")}
+    # What lies in a package beside its code is looked for where the code is imported from.
+    of_author |= {path.removeprefix(right.root): data for path, data in of_author.items() if not in_tests(path)}
     found: list[Check] = []
     for path in named_files(task.checks.fail_to_pass or task.checks.pass_to_pass):
         names = {name for where, name in map(place_of_test, wanted) if where == path}
