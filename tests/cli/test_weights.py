@@ -37,7 +37,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         ((), "grpo needs something to learn from: tasks (--tasks desk --domain oslo)"),
         (("--method", "kto"), "kto needs something to learn from: a file of rows (--data FILE), or tasks"),
-        (("--tasks", "nosuch"), "no data set 'nosuch'; there are custom, desk"),
+        (("--tasks", "nosuch"), "no data set 'nosuch'; there are bfcl, custom, desk"),
         (("--tasks", "desk"), "the desk needs the name of a shop, such as --domain oslo"),
         (("--tasks", "desk", "--domain", "nowhere"), "no shop 'nowhere' at the desk"),
         (("--tasks", "custom", "--input", "nosuch.json"), "nosuch.json is not there"),

@@ -231,7 +231,7 @@ def test_data_sets_are_loaded_by_name(tmp_path: Path) -> None:
     assert [task.question for task in loaded("custom", input_path=str(path), domain="maps").tasks] == ["b"]
     with pytest.raises(InputError, match="there are general, maps"):
         loaded("custom", input_path=str(path), domain="cooking")
-    with pytest.raises(InputError, match="no data set 'mmlu'; there are custom, desk, gsm8k"):
+    with pytest.raises(InputError, match="no data set 'mmlu'; there are bfcl, custom, desk, gsm8k"):
         loaded("mmlu")
     with pytest.raises(InputError, match="--input FILE"):
         loaded("custom")

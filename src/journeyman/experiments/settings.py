@@ -914,7 +914,13 @@ _TABLES: Mapping[_Path, type[Config]] = {
     ("alerts", "channels"): ChannelSettings,
 }
 """Where tables stand whose names are the user's, and whose settings are all the same."""
-READ = frozenset({STORE_VARIABLE, USER_VARIABLE, f"{PREFIX}CHECKPOINTS", f"{PREFIX}SANDBOX_TOKEN", f"{PREFIX}TRAINING_PARENT"})
+READ = frozenset(
+    {
+        STORE_VARIABLE,
+        USER_VARIABLE,
+        *(f"{PREFIX}{name}" for name in ("CHECKPOINTS", "DATA", "SANDBOX_TOKEN", "TRAINING_PARENT")),
+    }
+)
 """Variables that are no settings, and that some part of Journeyman reads."""
 
 
