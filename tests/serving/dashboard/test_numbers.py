@@ -55,6 +55,7 @@ def links(page: str, base: str) -> Iterator[tuple[str, int]]:
             yield urljoin(base, unescape(href[1])), int(told[1] if told else said.strip().replace(",", ""))
 
 
+@pytest.mark.slow
 def test_every_number_leads_to_exactly_what_it_counts(pages: Visitor, store: TraceStore, project: ProjectStores) -> None:
     followed = dict[str, int]()
     for path in (*addresses(routes(store, who=WHO, project=project)), *MORE):
