@@ -185,7 +185,7 @@ def test_a_model_without_tools_writes_its_calls_and_they_are_judged_alike(told: 
 
 
 def test_releases_of_a_slot_stand_in_one_table_and_nothing_is_measured_twice(
-    told: Any, capfd: pytest.CaptureFixture[str]
+    told: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = "Call every function twice."
     for name, content in (("harm.json", rule), ("good.json", "Write amounts in cents.")):
@@ -213,6 +213,7 @@ def test_releases_of_a_slot_stand_in_one_table_and_nothing_is_measured_twice(
         again, _ = told(*over)
         assert len(server.bodies) == 24
         assert told(*over, "--dry-run")[0]["attempts"] == 0
+        monkeypatch.setenv("COLUMNS", "200")
         assert main(["evaluate", *over]) == 0
     assert again == found
     base, good, harm = found["rows"]

@@ -1,6 +1,7 @@
 """`journeyman evaluate releases`: what was ever served in a slot, on public benchmarks, in one table."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,7 +142,8 @@ def _row(told: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"{told['release']}{' (now)' if told['serving'] else ''}",
         (told["since"] or "-")[:10],
-        told["benchmark"],
+        # Of a file its name: where it lies stands in the command.
+        Path(told["benchmark"]).name,
         str(told["tasks"]),
         number("success", ".3f"),
         f"{number('low', '.3f')} to {number('high', '.3f')}",
