@@ -127,7 +127,7 @@ def test_a_rule_that_lapsed_may_come_back_when_the_house_does_again_what_it_did_
 
     def back(bullet: Bullet, attempts: Sequence[AttemptEvidence]) -> bool:
         (group,) = groups_of(attempts)
-        return comes_back(bullet, group, attempts, RULE)
+        return comes_back(bullet, group, attempts, RULE.least)
 
     assert back(lapsed, [*REFUSED, *quiet, *anew])
     # The same was refused all along; it is not met anew; one person alone meets it; somebody decided against the rule.

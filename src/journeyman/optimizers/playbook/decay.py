@@ -162,20 +162,21 @@ def changed_at(
     return max((at for at in found if at is not None), default=None)
 
 
-def comes_back(bullet: Bullet, group: EvidenceGroup, attempts: Sequence[AttemptEvidence], rule: Decay) -> bool:
+def comes_back(bullet: Bullet, group: EvidenceGroup, attempts: Sequence[AttemptEvidence], least: int) -> bool:
     """Whether a rule that lapsed may be learned again from evidence that says the same: the house does what it did before.
 
     Where the same was refused all along, the rule lapsed as it did not help, and stays where it is.
 
     Args:
         attempts: All of the time that is looked at.
+        least: People that must have met the same for it to count.
     """
     if not bullet.retired.startswith(LAPSED) or not bullet.updated_at:
         return False
     since = datetime.fromisoformat(bullet.updated_at)
     began = {each.trace.id: each.trace.started_at for each in attempts}
     anew = [member for member in group.members if began.get(member.trace_id, since) > since]
-    if len({member.principal for member in anew}) < rule.least:
+    if len({member.principal for member in anew}) < least:
         return False
     first = min(began[member.trace_id] for member in anew)
     between = [each for each in attempts if since < each.trace.started_at < first]

@@ -36,7 +36,7 @@ from journeyman.io.jsonl import iter_jsonl, json_object
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import safeguards
 from journeyman.optimizers.playbook.curator import Curator, Origin
-from journeyman.optimizers.playbook.decay import Decay, comes_back
+from journeyman.optimizers.playbook.decay import comes_back
 from journeyman.optimizers.playbook.evidence import ORIGINS, TRACES, EvidenceGroup, GroupKind
 from journeyman.optimizers.playbook.group_reflector import (
     MARGIN,
@@ -410,13 +410,11 @@ def _returning(
     for draft in drafts:
         if not draft.held:
             drawn[draft.insight.domain, normalised(draft.insight.content)].append(draft)
-    rule = Decay(least=least)
     return frozenset(
         bullet.id
         for bullet in playbook.bullets
-        if bullet.retired
-        and any(
-            comes_back(bullet, draft.group, attempts, rule)
+        if any(
+            comes_back(bullet, draft.group, attempts, least)
             for draft in drawn.get((bullet.domain, normalised(bullet.content)), ())
         )
     )

@@ -23,11 +23,7 @@ from journeyman.stores.tables import micros, moment
 from journeyman.stores.traces.base import MOST_STEPS, STEPS_FROM, Query, Statistics, StatisticsGroup, ToolStatistics
 from journeyman.stores.traces.digests import DIGESTED, NAMED, Name, blocks_of, body_of, kept_digests, make
 from journeyman.stores.traces.query import conditions
-from journeyman.stores.traces.tables import (
-    DIGEST_BLOCK,
-    TRACE_DIGESTS,
-    TRACES,
-)
+from journeyman.stores.traces.tables import DIGEST_BLOCK, TRACE_DIGESTS, TRACES
 
 Column = npt.NDArray[Any]
 Table = dict[str, Column]
