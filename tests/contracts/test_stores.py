@@ -276,12 +276,15 @@ def test_a_candidate_comes_back_with_its_parents(store: Store) -> None:
     assert list(store.candidates(Kind.PLAYBOOK)) == [first]
 
 
-def test_evaluations_are_found_by_candidate_and_by_held_out_tasks(store: Store) -> None:
+def test_evaluations_are_found_by_candidate_by_held_out_tasks_and_by_run(store: Store) -> None:
     for id, candidate in [("e1", "b"), ("e2", "c")]:
         store.add_evaluation(make_evaluation(id, candidate))
     assert list(store.evaluations(candidate_id="c")) == [make_evaluation("e2", "c")]
     assert [found.id for found in store.evaluations(held_out_id="h")] == ["e1", "e2"]
     assert list(store.evaluations(held_out_id="other")) == []
+    store.add_evaluation(make_evaluation("e1/two", "b"))
+    store.add_evaluation(make_evaluation("e1x", "b"))
+    assert [found.id for found in store.evaluations(run_id="e1")] == ["e1", "e1/two"]
 
 
 def test_looks_are_counted_for_each_set_of_held_out_tasks(store: Store) -> None:

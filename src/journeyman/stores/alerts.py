@@ -9,7 +9,7 @@ saying so, the alert is told twice.
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -230,18 +230,31 @@ class AlertStore(LeaseStore):
         """From then on, oldest first; of more than `limit` the newest."""
         found = sa.select(SAMPLES).where(SAMPLES.c.at >= utc(since)).order_by(SAMPLES.c.at.desc(), SAMPLES.c.seq).limit(limit)
         found = found if process is None else found.where(SAMPLES.c.process == process)
-        names = [column.name for column in SAMPLES.c if column.name != "seq"]
         with self._database.read() as connection:
-            rows = connection.execute(found).all()
-        return [ResourceSample(**{name: getattr(row, name) for name in names}) for row in reversed(rows)]
+            return _samples(reversed(connection.execute(found).all()))
+
+    def newest_samples(self, since: datetime) -> Sequence[ResourceSample]:
+        """The last since then of each machine, and of each process on one."""
+        last = sa.select(sa.func.max(SAMPLES.c.seq)).where(SAMPLES.c.at >= utc(since))
+        found = sa.select(SAMPLES).where(SAMPLES.c.seq.in_(last.group_by(SAMPLES.c.host, SAMPLES.c.process)))
+        with self._database.read() as connection:
+            return _samples(connection.execute(found.order_by(SAMPLES.c.at, SAMPLES.c.seq)).all())
+
+    def highest_samples(self, since: datetime, step: timedelta) -> Sequence[ResourceSample]:
+        """The highest of each number since then of each machine in each `step`, which is when a sample begins; oldest first."""
+        begin = _slot(step)
+        highest = [sa.func.max(SAMPLES.c[name]).label(name) for name in _MEASURED]
+        found = sa.select(SAMPLES.c.host, SAMPLES.c.process, sa.type_coerce(begin, SAMPLES.c.at.type).label("at"), *highest)
+        found = found.where(SAMPLES.c.process == MACHINE, SAMPLES.c.at >= utc(since))
+        with self._database.read() as connection:
+            return _samples(connection.execute(found.group_by(SAMPLES.c.host, SAMPLES.c.process, begin).order_by(begin)).all())
 
     def thin_samples(self, now: datetime) -> int:
         """Leave every one of the last week, one in five minutes of the last ninety days, and none of before; how many went."""
-        table, micros = SAMPLES, sa.type_coerce(SAMPLES.c.at, sa.BigInteger)
+        table = SAMPLES
         week, quarter = utc(now) - timedelta(days=7), utc(now) - timedelta(days=90)
-        # Integer division, which is the same in both databases.
-        slot = sa.func.min(table.c.seq)
-        kept = sa.select(slot).where(table.c.at < week).group_by(table.c.host, table.c.process, micros - micros % _FIVE_MINUTES)
+        first = sa.select(sa.func.min(table.c.seq)).where(table.c.at < week)
+        kept = first.group_by(table.c.host, table.c.process, _slot(timedelta(minutes=5)))
         with self._database.write() as connection:
             gone = connection.execute(sa.delete(table).where(table.c.at < quarter)).rowcount
             return int(gone + connection.execute(sa.delete(table).where(table.c.at < week, ~table.c.seq.in_(kept))).rowcount)
@@ -257,7 +270,18 @@ def pending_of(alerts: Iterable[Alert]) -> Sequence[Alert]:
     return [each for each in alerts if each.state is AlertState.PENDING]
 
 
-_FIVE_MINUTES = 300 * 1_000_000
+_MEASURED = tuple(field.name for field in fields(ResourceSample) if field.name not in ("at", "host", "process"))
+
+
+def _samples(rows: Iterable[Row]) -> Sequence[ResourceSample]:
+    return [ResourceSample(**{field.name: getattr(row, field.name) for field in fields(ResourceSample)}) for row in rows]
+
+
+def _slot(step: timedelta) -> sa.ColumnElement[int]:
+    """When the step begins that a sample is of, in microseconds: integer division, which is the same in both databases."""
+    micros = sa.type_coerce(SAMPLES.c.at, sa.BigInteger)
+    # Not a parameter: PostgreSQL takes two for different numbers, in what is selected and in what it is grouped by.
+    return micros - micros % sa.literal(step // timedelta(microseconds=1), sa.BigInteger, literal_execute=True)
 
 
 def open_alerts(url: str | Path, *, make: bool = True, patience: float = PATIENCE) -> AlertStore:

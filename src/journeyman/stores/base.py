@@ -231,7 +231,12 @@ class Store(Protocol):
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None: ...
 
     def evaluations(
-        self, *, candidate_id: str | None = None, held_out_id: str | None = None, newest_first: bool = False
+        self,
+        *,
+        candidate_id: str | None = None,
+        held_out_id: str | None = None,
+        run_id: str | None = None,
+        newest_first: bool = False,
     ) -> Iterator[EvaluationRecord]: ...
 
     def record_look(self, held_out_id: str, candidate_id: str, at: datetime, evaluation_id: str = "") -> int:

@@ -159,14 +159,17 @@ class Registry:
         return list(islice((run for run in found if state in (None, run.state)), limit))
 
     def run(self, run_id: str) -> RunDetails:
-        run = _as_seen(self._one("runs", run_id, self._store.run))
+        run = self.run_record(run_id)
         totals = tuple(self._store.attempt_totals(run.id))
-        made = tuple(each for each in self._store.evaluations() if each.run_id == run.id)
-        return RunDetails(run=run, attempts=totals, evaluations=made)
+        return RunDetails(run=run, attempts=totals, evaluations=tuple(self._store.evaluations(run_id=run.id)))
+
+    def run_record(self, run_id: str) -> RunRecord:
+        """A run without what it made."""
+        return _as_seen(self._one("runs", run_id, self._store.run))
 
     def diff_runs(self, before: str, after: str) -> list[RunChange]:
         """In what the settings and the results of two runs differ, by name."""
-        old, new = (_flat(_as_seen(self._one("runs", id, self._store.run))) for id in (before, after))
+        old, new = (_flat(self.run_record(id)) for id in (before, after))
         names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
         return [RunChange(name=name, before=old.get(name), after=new.get(name)) for name in names]
 

@@ -458,9 +458,17 @@ class SqlStore(OnDatabase):
         return next(self._evaluations(EVALUATIONS.c.id == evaluation_id), None)
 
     def evaluations(
-        self, *, candidate_id: str | None = None, held_out_id: str | None = None, newest_first: bool = False
+        self,
+        *,
+        candidate_id: str | None = None,
+        held_out_id: str | None = None,
+        run_id: str | None = None,
+        newest_first: bool = False,
     ) -> Iterator[EvaluationRecord]:
         where = _equal(EVALUATIONS, candidate_id=candidate_id, held_out_id=held_out_id)
+        if run_id is not None:
+            of_run = EVALUATIONS.c.id.startswith(f"{run_id}/", autoescape=True)
+            where.append(sa.or_(EVALUATIONS.c.id == run_id, of_run))
         return self._evaluations(*where, newest_first=newest_first)
 
     def _evaluations(self, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[EvaluationRecord]:

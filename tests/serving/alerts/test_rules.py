@@ -246,3 +246,26 @@ def test_what_is_pending_lapses_when_nobody_knows_more_for_longer_than_its_hold(
     # It begins anew.
     assert watched.go_on(5) == ["resources pending", "resources firing"]
     assert told(watched, "resources") == ["firing"]
+
+
+def test_of_many_samples_the_highest_of_each_step_and_the_newest_of_each_process_are_read(watched: Watched) -> None:
+    with open_alerts(watched.url) as kept:
+        for minutes, host, process, cpu in [
+            (0, "a", "machine", 0.2),
+            (29, "a", "machine", 0.9),
+            (29, "b", "machine", 0.4),
+            (30, "a", "machine", None),
+            (61, "a", "machine", 0.1),
+            (61, "a", "serve", 0.7),
+            (62, "a", "serve", 0.3),
+        ]:
+            at = NOON + timedelta(minutes=minutes)
+            kept.add_samples([ResourceSample(at=at, host=host, process=process, cpu=cpu, memory_bytes=minutes)])
+        steps = kept.highest_samples(NOON, timedelta(minutes=30))
+        newest = kept.newest_samples(NOON)
+        assert kept.newest_samples(NOON + timedelta(minutes=62)) == [each for each in newest if each.process == "serve"]
+    found = sorted((each.host, (each.at - NOON).seconds // 60, each.cpu, each.memory_bytes) for each in steps)
+    assert found == [("a", 0, 0.9, 29), ("a", 30, None, 30), ("a", 60, 0.1, 61), ("b", 0, 0.4, 29)]
+    assert {(each.host, each.process): each.cpu for each in newest} == {
+        ("a", "machine"): 0.1, ("a", "serve"): 0.3, ("b", "machine"): 0.4,
+    }  # fmt: skip

@@ -99,7 +99,7 @@ class ProjectStores:
 
     def is_of(self, run_id: str, path: Path) -> bool:
         """Whether a run's tasks were those of a file."""
-        run = self.registry.run(run_id).run
+        run = self.registry.run_record(run_id)
         return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
 
     @property
@@ -292,11 +292,11 @@ class ExperimentPages:
             raise InputError("tick a run under A and another under B")
         try:
             changes = registry.diff_runs(*ids)
-            one, other = (self._run_rows([registry.run(id).run])[0] for id in ids)
+            sides = self._run_rows([registry.run_record(id) for id in ids])
         except InputError as error:
             raise PageRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         return self._frame.page(
-            "compare.html", title="Compare runs", here="Runs", sides=(one, other), changes=changes, plain=value_text
+            "compare.html", title="Compare runs", here="Runs", sides=sides, changes=changes, plain=value_text
         )
 
     # What live traffic taught.

@@ -294,10 +294,10 @@ class AlertPages:
     def system(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Whether what is shown can be trusted, and whether it will hold."""
         kept, now = self._stores.alerts, datetime.now(UTC)
-        samples = kept.samples(now - WATCHED_FOR)
-        machine = [each for each in samples if each.process == MACHINE]
-        newest = {(each.host, each.process): each for each in samples}
-        checks = list(self._checks(machine[-1] if machine else None, now))
+        since = now - WATCHED_FOR
+        highest, newest = kept.highest_samples(since, _STEP), kept.newest_samples(since)
+        machines = [each for each in newest if each.process == MACHINE]
+        checks = list(self._checks(machines[-1] if machines else None, now))
         ill = [each for each in checks if each.is_well is False]
         return self._frame.page(
             "system.html",
@@ -307,10 +307,10 @@ class AlertPages:
             checks=checks,
             charts=[
                 each
-                for host in sorted({each.host for each in machine})
-                for each in resource_charts([one for one in machine if one.host == host], self._stores.alert_settings.resources)
+                for host in sorted({each.host for each in machines})
+                for each in resource_charts([one for one in highest if one.host == host], self._stores.alert_settings.resources)
             ],
-            processes=[each for (_, process), each in sorted(newest.items()) if process != MACHINE],
+            processes=sorted((one for one in newest if one.process != MACHINE), key=lambda one: (one.host, one.process)),
         )
 
     def _checks(self, last: ResourceSample | None, now: datetime) -> Iterator[SystemCheck]:
