@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.cli import main
 from journeyman.core.comparison import ComparisonState
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import Rollout, RolloutState
+from journeyman.core.rollout import Cause, EventKind, Rollout, RolloutState
 from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.optimizers.playbook import edit, files
 from journeyman.serving.dashboard.experiments import ProjectStores
@@ -42,6 +42,10 @@ def rollout(store: TraceStore, tmp_path: Path) -> Rollout:
 @pytest.fixture
 def pages(store: TraceStore, guard: Guard, tmp_path: Path) -> Visitor:
     return visitor(store, guard, project=ProjectStores(tmp_path / "journeyman.db", release_tokens=[RELEASES], folder=tmp_path))
+
+
+def cause(reason: str) -> Cause:
+    return Cause(reason=reason, actor="person:ana", at=datetime.now(UTC))
 
 
 def title(page: str) -> str:
@@ -326,6 +330,23 @@ def test_the_overview_says_whether_it_is_getting_better_and_what_needs_a_person(
     assert "context:desk/oslo BETTER: success +0.20" in text
     assert f"{NEW.id} passed its gate" not in text
     assert "50 Traces this week" in text
+
+
+def test_where_weeks_say_nothing_the_overview_begins_with_what_was_brought_into_production(
+    store: TraceStore, rollout: Rollout, pages: Visitor, tmp_path: Path
+) -> None:
+    _recorded(store, 1, [1.0] * 45 + [0.0] * 5)
+    with open_rollouts(tmp_path / "journeyman.db") as kept:
+        assert title(pages.read("/")) == "CANNOT BE SAID · Overview"
+        promoted = rollout.then(EventKind.PROMOTE, cause("it is better"), {"canary": 0.9})
+        kept.advance(promoted)
+        page = pages.read("/")
+        assert title(page) == "BETTER +0.20 · Overview"
+        assert words_of(page).count("context:desk/oslo BETTER : success +0.20 (+0.07 … +0.33) on 240 sessions") == 1
+        kept.advance(promoted.then(EventKind.CONCLUDE, cause("nobody is held back"), {}))
+        assert title(pages.read("/")) == "BETTER +0.20 · Overview"
+        kept.undo(rollout.slot, cause("it quotes old prices"))
+        assert title(pages.read("/")) == "CANNOT BE SAID · Overview"
 
 
 def test_without_scores_the_overview_says_so_and_shows_no_nought(store: TraceStore, pages: Visitor) -> None:

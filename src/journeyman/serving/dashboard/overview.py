@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from journeyman.core.alert import ANYTHING, Alert, AlertRule, Silence
 from journeyman.core.candidate import Kind
-from journeyman.core.comparison import ComparisonVerdict
+from journeyman.core.comparison import ComparisonState, ComparisonVerdict
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted, money, noun, seconds
 from journeyman.experiments.settings import AlertSettings, duration
@@ -49,6 +49,17 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotVerdict:
+    """What was found of a slot's rollout, or of the whole project."""
+
+    found: ComparisonVerdict
+    slot: str = ""
+    link: str = ""
+    is_served: bool = False
+    """Whether its candidate is in production since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """Something that waits for a person."""
 
@@ -80,7 +91,8 @@ class OverviewPage:
         week = {"since": (now - WEEK).isoformat()}
         this, before = Query(since=now - WEEK), Query(since=now - 2 * WEEK, until=now - WEEK)
         found, past = self._count(this), self._count(before).all
-        verdict = score_verdict(past, found.all)
+        rollouts = self._rollouts(now - WEEK)
+        first = headline(score_verdict(past, found.all), rollouts)
         charts = [
             chart
             for chart in over_time(found.by_time, {}, this, found.every)
@@ -88,15 +100,15 @@ class OverviewPage:
         ]
         return self._frame.page(
             "overview.html",
-            title="Overview" if not found.all.traces else f"{verdict.title} · Overview",
+            title="Overview" if not found.all.traces else f"{first.found.title} · Overview",
             here="Overview",
             anew="/",
             is_empty=not found.all.traces and not past.traces,
-            verdict=verdict,
+            first=first,
             stations=self._stations(found.all, week),
             tiles=tiles(found.all, past, week),
             charts=charts,
-            rollouts=self._open(),
+            rollouts=[each for each in rollouts if each is not first],
             address=str(request.base_url).rstrip("/"),
             newest=self._traces.page(Query(), limit=_NEWEST).lines,
             needs=self._needs()[:_NEEDS],
@@ -122,12 +134,19 @@ class OverviewPage:
         passed = self._passed.get("", version, lambda: sum(gate_verdict(each).may_start for each in found()))
         return registry.count("candidates", kind=Kind.PLAYBOOK), registry.count("evaluations"), passed
 
-    def _open(self) -> list[tuple[str, ComparisonVerdict, str]]:
-        """What the sessions of each open rollout say."""
-        kept = self._stores.rollouts
+    def _rollouts(self, since: datetime) -> list[SlotVerdict]:
+        """What the sessions say of each open rollout, and of each that brought into production since then what is there."""
+        kept, live = self._stores.rollouts, self._stores.live()
+        brought = {move.rollout_id for move in live.production.values() if move.serves and move.at >= since}
         return [
-            (str(each.slot), verdict_of(each, latest_look(kept, each)), f"/releases/{name(each.id)}")
-            for each in self._stores.live().rollouts
+            SlotVerdict(
+                found=verdict_of(each, latest_look(kept, each)),
+                slot=str(each.slot),
+                link=f"/releases/{name(each.id)}",
+                is_served=each.id in brought,
+            )
+            for each in self._stores.all_rollouts()
+            if each.is_open or each.id in brought
         ]
 
     def _needs(self) -> list[Need]:
@@ -154,6 +173,12 @@ class OverviewPage:
             for run in self._stores.registry.runs(limit=EVENTS)
         ]
         return sorted([*audit, *runs], key=lambda each: each.at, reverse=True)
+
+
+def headline(weeks: ComparisonVerdict, rollouts: Sequence[SlotVerdict]) -> SlotVerdict:
+    """Whether it gets better: by this week beside the one before, where that says nothing by what came into production."""
+    said = [each for each in rollouts if each.is_served and each.found.state is not ComparisonState.CANNOT_BE_SAID]
+    return SlotVerdict(found=weeks) if weeks.state is not ComparisonState.CANNOT_BE_SAID or not said else said[-1]
 
 
 def score_verdict(before: StatisticsGroup, after: StatisticsGroup) -> ComparisonVerdict:
