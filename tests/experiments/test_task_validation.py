@@ -1,5 +1,6 @@
 """Tasks of a small package, made, checked and cheated on behind walls."""
 
+import gzip
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -164,6 +165,28 @@ async def test_a_copy_of_what_is_right_in_the_sandbox_is_found(subject: TaskSour
     found = await _searched(box, wanted)
     assert {path for path, _ in found} == {"elsewhere/of_another_name.py"}
     assert "_callers.py" in found[0][1]
+
+
+async def test_a_copy_of_what_is_right_is_found_in_whatever_it_is_packed(
+    subject: TaskSource, box: Sandbox, tmp_path: Path
+) -> None:
+    right = "def answer():\n    return 'nowhere else is it said like this'\n"
+    (tmp_path / "answer.py").write_text(right)
+    shown = Path(subject.environment.interpreter.prefix) / "packed"
+    shown.mkdir()
+    try:
+        for kind in ("zip", "tar", "gztar", "bztar", "xztar"):
+            shutil.make_archive(str(shown / kind), kind, tmp_path)
+        (shown / "answer.py.gz").write_bytes(gzip.compress(b"# Before it.\n") + gzip.compress(right.encode()))
+        (shown / "cut.gz").write_bytes(gzip.compress(random.Random(0).randbytes(9999))[:5000])
+        (shown / "no.zip").write_bytes(b"PK but no archive")
+        found = await _searched(box, {"parcels/answered.py": right})
+    finally:
+        shutil.rmtree(shown)
+    names = {Path(evidence.rpartition("sandbox: ")[2]).name for _, evidence in found}
+    packed = ("zip.zip: answer.py", "tar.tar", "gztar.tar.gz", "bztar.tar.bz2", "xztar.tar.xz", "answer.py.gz")
+    assert names == {*packed}
+    assert len(found) == len(packed)
 
 
 async def test_what_is_right_among_what_is_given_is_found(subject: TaskSource, place: Path) -> None:
