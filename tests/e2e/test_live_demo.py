@@ -111,7 +111,8 @@ def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_b
     assert b"sk-of-the-user" not in b"".join(path.read_bytes() for path in live.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# Being told to end is handled as Ctrl-C is, by the same lines.
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_told_to_stop_it_ends_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as process:
         assert until(lambda: said(tmp_path, "Look on:"), 60)

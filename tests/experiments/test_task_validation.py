@@ -1,5 +1,6 @@
 """Tasks of a small package, made, checked and cheated on behind walls."""
 
+import asyncio
 import gzip
 import random
 import shutil
@@ -41,9 +42,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture
-async def subject(place: Path) -> TaskSource:
-    return await prepare(package(place), EnvironmentOptions(folder=place / "envs"))
+@pytest.fixture(scope="module")
+def subject(place: Path) -> TaskSource:
+    return asyncio.run(prepare(package(place), EnvironmentOptions(folder=place / "envs")))
 
 
 @pytest.fixture
@@ -318,8 +319,8 @@ async def test_code_is_made_slow_in_more_than_one_way_and_only_what_is_as_fast_i
         task = await generator.task(drafts["doubled:spell"], subject, box)
         assert isinstance(task, RepositoryTask), task
         assert task.level["slower"] > 2
+        # That the reference is paid was seen when the task was made.
         given = task.start(subject.tree)
         comment = f"{given.text('parcels/much.py')}\n# as it was\n"
-        for text, worth in ((_MUCH, 1.0), (comment, 0.0)):
-            reward = await verify(task, subject.tree, given.changed({"parcels/much.py": text}).files, box)
-            assert reward.value == worth, reward.evidence
+        reward = await verify(task, subject.tree, given.changed({"parcels/much.py": comment}).files, box)
+        assert reward.value == 0.0, reward.evidence

@@ -60,7 +60,7 @@ def said_as_json(text: str) -> object:
         return None
 
 
-@pytest.mark.parametrize("method", ["rft", "grpo"])
+@pytest.mark.parametrize("method", [pytest.param("rft", marks=pytest.mark.nightly), "grpo"])
 def test_two_processes_write_one_account_and_one_adapter_and_end_in_the_same_one_when_killed(
     tmp_path: Path, method: str
 ) -> None:
