@@ -11,6 +11,7 @@ import json
 import os
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -48,6 +49,8 @@ SLOW_TO_IMPORT = (
     "trl.trainer.sft_trainer",
 )
 """Nothing of our own, which each program imports for itself."""
+CHILDREN = "JOURNEYMAN_TEST_PYTHON"
+"""The variable that says what stands for a Python to whoever starts one."""
 
 
 class Started:
@@ -115,8 +118,14 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 300,
     server: str = "one",
+    children: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end: what it wrote, and how it ended."""
+    """Run it to its end: what it wrote, and how it ended.
+
+    Args:
+        children: Whether the Pythons that it starts are forks as well, as of `program`.
+    """
+    env = {**(os.environ if env is None else env), **({CHILDREN: program()} if children else {})}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = start(*arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server)
         try:
@@ -129,6 +138,14 @@ def run(
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
+def program() -> str:
+    """A file to run where a Python would be: of `-m` and `-c` it has a fork do the work, and hands on SIGTERM and SIGINT.
+
+    Killed, it leaves the fork behind, so it is not for what is killed.
+    """
+    return str(Path(_server("one")).with_name("python"))
+
+
 @cache
 def _server(name: str) -> str:
     """The path of the server's socket."""
@@ -138,6 +155,9 @@ def _server(name: str) -> str:
 def _start_server(folder: Path) -> str:
     path = folder / "socket"
     command = [sys.executable, "-m", "tests.support.warm", str(path)]
+    here = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_program.py")), str(path)])
+    (folder / "python").write_text(f'#!/bin/sh\nexec {here} "$@"\n')
+    (folder / "python").chmod(0o755)
     # In a session of its own: what is typed at the terminal is not for it.
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[2], start_new_session=True)
     (folder / "pid").write_text(str(server.pid))
@@ -230,6 +250,7 @@ class Forking:
 
 def _become(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
     """Run what was asked for in this process, as `python` would."""
+    sys.executable = env.get(CHILDREN, sys.executable)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
