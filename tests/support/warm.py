@@ -100,13 +100,16 @@ def start(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     server: str = "one",
+    children: bool = False,
 ) -> Started:
     """Start `python arguments…`, which are `-m MODULE …` or `-c PROGRAM …`, in a session of its own.
 
     Args:
         server: "one", or "other", which has other hashes.
+        children: Whether the Pythons that it starts are forks as well, as of `program`.
         stdout: Number of the file that it writes to; what is written is thrown away without.
     """
+    env = {**(os.environ if env is None else env), **({CHILDREN: program()} if children else {})}
     with Path(os.devnull).open("wb") as nothing:
         files = {"stdout": nothing.fileno() if stdout < 0 else stdout, "stderr": nothing.fileno() if stderr < 0 else stderr}
         return Started(*arguments, **files, cwd=cwd, env=env, server=server)
@@ -120,14 +123,11 @@ def run(
     server: str = "one",
     children: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end: what it wrote, and how it ended.
-
-    Args:
-        children: Whether the Pythons that it starts are forks as well, as of `program`.
-    """
-    env = {**(os.environ if env is None else env), **({CHILDREN: program()} if children else {})}
+    """Run it to its end, as `start` does: what it wrote, and how it ended."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = start(*arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server)
+        process = start(
+            *arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server, children=children
+        )
         try:
             code = process.wait(timeout)
         except TimeoutError:
@@ -141,7 +141,7 @@ def run(
 def program() -> str:
     """A file to run where a Python would be: of `-m` and `-c` it has a fork do the work, and hands on SIGTERM and SIGINT.
 
-    Killed, it leaves the fork behind, so it is not for what is killed.
+    When it is killed, so is the fork, a moment later.
     """
     return str(Path(_server("one")).with_name("python"))
 
@@ -213,6 +213,8 @@ class Forking:
                     asked = self._fork(self._listener.accept()[0])
                     if asked is not None:
                         return asked
+                else:
+                    self._left(key.data)
 
     def _fork(self, client: socket.socket) -> dict[str, Any] | None:
         _, files, _, _ = socket.recv_fds(client, 1, 3)
@@ -224,7 +226,10 @@ class Forking:
                 os.close(file)
             self._clients[pid] = client
             client.sendall(b"%d\n" % pid)
+            if asked.pop("tied", False):
+                self._selector.register(client, selectors.EVENT_READ, pid)
             return None
+        asked.pop("tied", None)
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -237,12 +242,20 @@ class Forking:
             os.close(file)
         return asked
 
+    def _left(self, pid: int) -> None:
+        """Nothing goes on for a program that was killed."""
+        if client := self._clients.get(pid):
+            self._selector.unregister(client)
+            os.kill(pid, signal.SIGKILL)
+
     def _ended(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(4096)
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 client = self._clients.pop(found[0])
+                with suppress(KeyError):
+                    self._selector.unregister(client)
                 with suppress(OSError):
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(found[1]))
                 client.close()

@@ -1,6 +1,6 @@
 """What stands where a Python is named, and has a fork of `tests.support.warm` do what it is asked to: `SOCKET -m MODULE …`.
 
-It ends as that does, and hands on to it what it is told by a signal; killed, it leaves it to itself. Runs without `site`, and
+It ends as that does, hands on to it what it is told by a signal, and when it is killed, so is that. Runs without `site`, and
 imports next to nothing.
 """
 
@@ -13,11 +13,12 @@ from typing import NoReturn
 
 
 def main(path: str, *arguments: str) -> NoReturn:
+    arguments = arguments[1:] if arguments[:1] == ("-u",) else arguments
     if not arguments or arguments[0] not in ("-m", "-c"):
         os.execv(sys.executable, [sys.executable, *arguments])
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
-    asked = {"arguments": arguments, "cwd": os.getcwd(), "env": dict(os.environ)}  # noqa: PTH109 - to load pathlib takes longer than all else
+    asked = {"arguments": arguments, "cwd": os.getcwd(), "env": dict(os.environ), "tied": True}  # noqa: PTH109 - to load pathlib takes longer than all else
     socket.send_fds(server, [b"!"], [0, 1, 2])
     server.sendall(json.dumps(asked).encode() + b"\n")
     told = server.makefile("rb")
