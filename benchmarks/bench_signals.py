@@ -62,7 +62,7 @@ def recorded(data: Path) -> dict[str, list[tuple[Trace, str]]]:
     """The four sets, each trace with what its user said after the model's last reply."""
     tau, tau2 = data / "tau-bench", data / "tau2-bench" / "submissions"
     found = {
-        "tau airline": list(_runs(tau / "gpt-4o-airline.json.gz")),
+        "tau airline": airline(data),
         "tau retail": list(_runs(tau / "fork_grok-3_retail_composite_reward.json.gz")),
         "tau2 airline": [],
         "tau2 retail": [],
@@ -73,6 +73,11 @@ def recorded(data: Path) -> dict[str, list[tuple[Trace, str]]]:
                 if f"tau2 {trace.domain}" in found and truth_of(trace) is not None:
                     found[f"tau2 {trace.domain}"].append((trace, last))
     return found
+
+
+def airline(data: Path) -> list[tuple[Trace, str]]:
+    """The first of them alone."""
+    return list(_runs(data / "tau-bench" / "gpt-4o-airline.json.gz"))
 
 
 def _runs(path: Path) -> Iterator[tuple[Trace, str]]:

@@ -281,7 +281,7 @@ SHARED = {
 WRONG = "def slug(t):\n    return t\n"
 
 
-@pytest.mark.parametrize("rewards", [(), ("--rewards", "development")])
+@pytest.mark.parametrize("rewards", [(), pytest.param(("--rewards", "development"), marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("output", "good", "reason"),
     [

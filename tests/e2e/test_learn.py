@@ -31,7 +31,7 @@ def test_what_a_shop_refuses_is_learned_and_served_without_a_person_and_can_be_u
     (tmp_path / "plan.json").write_text(json.dumps(PLAN.as_json()))
     tasks = customers.orders("oslo", 2400)
     with clerk() as up, served(tmp_path, "--upstream", f"clerk={up}/v1", command="up", **TELLS) as (url, process):
-        traffic = Orders(url, TELLS[TOKEN], customers.orders(STEADY, 400), 6.0)
+        traffic = Orders(url, TELLS[TOKEN], customers.orders(STEADY, 400), 15.0)
         taken = traffic.taken[SHOP]
 
         def more(count: int) -> None:

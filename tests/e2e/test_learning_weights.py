@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from journeyman.core.task import Split
 from journeyman.experiments.weights import settings
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.llamacpp import serve
+from tests.support import warm
 
 pytestmark = pytest.mark.service
 
@@ -27,15 +26,7 @@ SIZES = ["--max-steps", "6", "--num-examples", "64", "--validation", "16", "--he
 
 
 def ran(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "journeyman", *arguments, "--json"],
-        cwd=folder,
-        env=ENV,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = warm.run("-m", "journeyman", *arguments, "--json", cwd=folder, env=ENV, children=True)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -21,15 +21,16 @@ from journeyman.io.http_server import listen
 from journeyman.stores import open_traces
 from journeyman.stores.rollouts import open_rollouts
 from tests.serving.gateway.test_process import until
+from tests.support import warm
 
 pytestmark = [pytest.mark.service, pytest.mark.training]
 LIVE = Path(".journeyman/demo/live")
 
 
 @contextmanager
-def started(folder: Path, *arguments: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
+def started(folder: Path, *arguments: str, python: str = sys.executable, **env: str) -> Iterator["subprocess.Popen[str]"]:
     """The demo as a process; killed at the end, if it is still there."""
-    command = [sys.executable, "-m", "journeyman", "demo", "--live", "--port", "0", *arguments]
+    command = [python, "-m", "journeyman", "demo", "--live", "--port", "0", *arguments]
     with (
         (folder / "stderr").open("w") as log,
         subprocess.Popen(
@@ -59,13 +60,15 @@ def left_behind(folder: Path) -> list[str]:
     return found
 
 
-def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["embedded:small", pytest.param("embedded", marks=pytest.mark.nightly)])
+def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_back(tmp_path: Path, model: str) -> None:
     own = {
+        warm.CHILDREN: warm.program(),
         "JOURNEYMAN_STORE": str(tmp_path / "my-own.db"),
         "OPENAI_API_KEY": "sk-of-the-user-0123456789",
         "HTTP_PROXY": "http://127.0.0.1:9",
     }
-    with started(tmp_path, "--keep", "--json", **own) as process:
+    with started(tmp_path, "--keep", "--json", "--model", model, python=warm.program(), **own) as process:
         assert until(lambda: said(tmp_path, "Look on:"), 60)
         assert until(lambda: said(tmp_path, "Served until Ctrl-C:") or process.poll() is not None, 1500)
         page = said(tmp_path, "Served until Ctrl-C:")
@@ -111,7 +114,8 @@ def test_refused_orders_come_into_production_as_better_and_what_harms_is_taken_b
     assert b"sk-of-the-user" not in b"".join(path.read_bytes() for path in live.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+# Being told to end is handled as Ctrl-C is, by the same lines.
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_told_to_stop_it_ends_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as process:
         assert until(lambda: said(tmp_path, "Look on:"), 60)

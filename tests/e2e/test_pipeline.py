@@ -1,15 +1,14 @@
 """A pipeline with a training in it, killed in the middle: what comes out is the same, byte for byte."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import warm
 
 pytestmark = pytest.mark.training
 
@@ -38,18 +37,17 @@ out = "{out}"
 """
 
 
-def started(folder: Path) -> "subprocess.Popen[bytes]":
+def started(folder: Path) -> warm.Started:
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.toml").write_text(STAGES)
-    command = [sys.executable, "-m", "journeyman", "pipeline", "run", "--json"]
-    with (folder / "said").open("wb") as said:
-        return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said)
+    with (folder / "out").open("wb") as out, (folder / "said").open("wb") as said:
+        files = {"stdout": out.fileno(), "stderr": said.fileno()}
+        return warm.start("-m", "journeyman", "pipeline", "run", "--json", cwd=folder, children=True, **files)
 
 
-def ended(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, Any]:
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, (folder / "said").read_text()
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+def ended(process: warm.Started, folder: Path) -> dict[str, Any]:
+    assert process.wait(300) == 0, (folder / "said").read_text()
+    found: dict[str, Any] = json.loads((folder / "out").read_text().splitlines()[-1])
     return found
 
 
@@ -73,8 +71,8 @@ def test_a_pipeline_that_is_killed_while_it_trains_and_while_it_exports_makes_th
             if at_work and (shown is None or list(folder.glob(f".journeyman/runs/{shown}"))):
                 break
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL
     found = ended(started(folder), folder)
     assert {name: state for name, (state, _) in found["stages"].items()} == {"train": "cached", "export": "done"}
     assert digests(found) == digests(whole)

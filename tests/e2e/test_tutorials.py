@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.llm_server import KEY, Answer, completion, serving
 from tests.support.pupil import REFLECTOR
 from tests.support.wheels import without_network
@@ -57,7 +58,7 @@ def walk(page: Path, folder: Path, *, port: int, environment: dict[str, str]) ->
     ends = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
     program = folder / "bin" / "journeyman"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m journeyman "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {warm.program()} -m journeyman "$@"\n')
     program.chmod(0o755)
     home = folder / "home"
     home.mkdir()
@@ -107,7 +108,10 @@ def test_what_a_tutorial_shows_is_what_happens(name: str, server: str, tmp_path:
         if shutil.which("bwrap") is None:
             pytest.skip("bubblewrap is not installed: the tests of a repository run within it")
         without_network(monkeypatch, tmp_path / "wheels")
-    walk(DOCS / name, tmp_path, port=_free_port(), environment={"OPENAI_BASE_URL": server, "OPENAI_API_KEY": KEY})
+    environment = {"OPENAI_BASE_URL": server, "OPENAI_API_KEY": KEY}
+    if "fine-tune" in name:
+        environment[warm.CHILDREN] = warm.program()
+    walk(DOCS / name, tmp_path, port=_free_port(), environment=environment)
 
 
 @pytest.mark.unit

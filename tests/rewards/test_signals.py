@@ -395,7 +395,7 @@ def test_of_four_recorded_judges_none_earned_a_vote_and_three_say_nothing() -> N
 @needs_data
 @pytest.mark.slow
 def test_when_rewards_are_dealt_out_anew_no_vote_passes() -> None:
-    airline = [trace for trace, _ in bench_signals.recorded(Path(DATA))["tau airline"]]
+    airline = [trace for trace, _ in bench_signals.airline(Path(DATA))]
     assert sum(bool(bench_signals.passes(bench_signals.shuffled(airline, seed))) for seed in range(10)) <= 1
 
 

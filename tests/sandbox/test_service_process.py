@@ -100,7 +100,7 @@ async def swarm(url: str, clients: int, runs: int) -> list[str]:
     return [line for lines in found for line in lines]
 
 
-@pytest.mark.parametrize("runs", [480, pytest.param(2016, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("runs", [320, pytest.param(2016, marks=pytest.mark.nightly)])
 def test_thirty_two_clients_lose_nothing_mix_nothing_and_leave_nothing(walled: Process, runs: int) -> None:
     warm = 160
     assert asyncio.run(swarm(walled.url, 32, warm // 32)) == []

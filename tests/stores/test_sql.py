@@ -22,6 +22,7 @@ from journeyman.core.errors import InputError, StoreError
 from journeyman.stores import RunRecord, open_store
 from journeyman.stores import engine as schema
 from journeyman.stores.engine import connect
+from journeyman.stores.sql import SqlStore
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces import tables as tables
 from tests.support import postgres
@@ -286,10 +287,9 @@ def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path)
     assert time.monotonic() - began > 0.3
 
 
-def test_a_new_file_that_stays_locked_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "PATIENCE", 0.2)
+def test_a_new_file_that_stays_locked_is_said_to_be(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("begin exclusive")
     with pytest.raises(StoreError, match="database is locked"):
-        open_store(tmp_path / "store.db")
+        SqlStore(f"sqlite:///{tmp_path}/store.db", patience=0.2)
     other.close()

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import uvicorn
@@ -36,12 +37,7 @@ class KnownOrders:
     deterministic = True
 
     def __init__(self, each: int = 2400) -> None:
-        self._orders: dict[str, Order] = {}
-        for shop in SHOPS:
-            chance = random.Random(f"0 {shop} {Split.TRAIN}")
-            for _ in range(each):
-                said = say(chance, Split.TRAIN)
-                self._orders.setdefault(said.sentence, said.order)
+        self._orders = _meant(each)
 
     async def complete(self, request: ModelRequest) -> Reply:
         rules = {line.removeprefix("- ") for line in request.messages[0].content.splitlines()[1:]}
@@ -53,6 +49,18 @@ class KnownOrders:
 
     async def close(self) -> None:
         pass
+
+
+@cache
+def _meant(each: int) -> Mapping[str, Order]:
+    """By what customers say; so many of each shop."""
+    found: dict[str, Order] = {}
+    for shop in SHOPS:
+        chance = random.Random(f"0 {shop} {Split.TRAIN}")
+        for _ in range(each):
+            said = say(chance, Split.TRAIN)
+            found.setdefault(said.sentence, said.order)
+    return found
 
 
 class WireClerk(DeskClerk):

@@ -11,6 +11,7 @@ import json
 import os
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -48,6 +49,8 @@ SLOW_TO_IMPORT = (
     "trl.trainer.sft_trainer",
 )
 """Nothing of our own, which each program imports for itself."""
+CHILDREN = "JOURNEYMAN_TEST_PYTHON"
+"""The variable that says what stands for a Python to whoever starts one."""
 
 
 class Started:
@@ -97,13 +100,16 @@ def start(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     server: str = "one",
+    children: bool = False,
 ) -> Started:
     """Start `python arguments…`, which are `-m MODULE …` or `-c PROGRAM …`, in a session of its own.
 
     Args:
         server: "one", or "other", which has other hashes.
+        children: Whether the Pythons that it starts are forks as well, as of `program`.
         stdout: Number of the file that it writes to; what is written is thrown away without.
     """
+    env = {**(os.environ if env is None else env), **({CHILDREN: program()} if children else {})}
     with Path(os.devnull).open("wb") as nothing:
         files = {"stdout": nothing.fileno() if stdout < 0 else stdout, "stderr": nothing.fileno() if stderr < 0 else stderr}
         return Started(*arguments, **files, cwd=cwd, env=env, server=server)
@@ -115,10 +121,13 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 300,
     server: str = "one",
+    children: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end: what it wrote, and how it ended."""
+    """Run it to its end, as `start` does: what it wrote, and how it ended."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = start(*arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server)
+        process = start(
+            *arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server, children=children
+        )
         try:
             code = process.wait(timeout)
         except TimeoutError:
@@ -127,6 +136,14 @@ def run(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def program() -> str:
+    """A file to run where a Python would be: of `-m` and `-c` it has a fork do the work, and hands on SIGTERM and SIGINT.
+
+    When it is killed, so is the fork, a moment later.
+    """
+    return str(Path(_server("one")).with_name("python"))
 
 
 @cache
@@ -138,6 +155,9 @@ def _server(name: str) -> str:
 def _start_server(folder: Path) -> str:
     path = folder / "socket"
     command = [sys.executable, "-m", "tests.support.warm", str(path)]
+    here = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_program.py")), str(path)])
+    (folder / "python").write_text(f'#!/bin/sh\nexec {here} "$@"\n')
+    (folder / "python").chmod(0o755)
     # In a session of its own: what is typed at the terminal is not for it.
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[2], start_new_session=True)
     (folder / "pid").write_text(str(server.pid))
@@ -193,6 +213,8 @@ class Forking:
                     asked = self._fork(self._listener.accept()[0])
                     if asked is not None:
                         return asked
+                else:
+                    self._left(key.data)
 
     def _fork(self, client: socket.socket) -> dict[str, Any] | None:
         _, files, _, _ = socket.recv_fds(client, 1, 3)
@@ -204,7 +226,10 @@ class Forking:
                 os.close(file)
             self._clients[pid] = client
             client.sendall(b"%d\n" % pid)
+            if asked.pop("tied", False):
+                self._selector.register(client, selectors.EVENT_READ, pid)
             return None
+        asked.pop("tied", None)
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -217,12 +242,20 @@ class Forking:
             os.close(file)
         return asked
 
+    def _left(self, pid: int) -> None:
+        """Nothing goes on for a program that was killed."""
+        if client := self._clients.get(pid):
+            self._selector.unregister(client)
+            os.kill(pid, signal.SIGKILL)
+
     def _ended(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(4096)
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 client = self._clients.pop(found[0])
+                with suppress(KeyError):
+                    self._selector.unregister(client)
                 with suppress(OSError):
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(found[1]))
                 client.close()
@@ -230,6 +263,7 @@ class Forking:
 
 def _become(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
     """Run what was asked for in this process, as `python` would."""
+    sys.executable = env.get(CHILDREN, sys.executable)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

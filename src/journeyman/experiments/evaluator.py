@@ -181,8 +181,10 @@ class HeldOutEvaluator:
     def _warn(self, candidate: str) -> None:
         """Say so where a repeat takes back what a release stands on: nothing else looks again."""
         release = self.store.release(candidate)
+        if release is None or release.stage in (Stage.ROLLED_BACK, Stage.RETIRED):
+            return
         against = contradiction(tuple(self.store.evaluations(candidate_id=candidate)))
-        if release is not None and against is not None and release.stage not in (Stage.ROLLED_BACK, Stage.RETIRED):
+        if against is not None:
             log.warning(
                 "%s stands in %s, and this evaluation contradicts the one that let it pass: %s",
                 candidate,

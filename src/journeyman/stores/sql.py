@@ -28,7 +28,7 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.engine import OnDatabase, starting
+from journeyman.stores.engine import PATIENCE, OnDatabase, starting
 from journeyman.stores.feedback import FeedbackStore, say
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS, escaped, unescaped
 from journeyman.stores.traces import attempts as among_traces
@@ -137,8 +137,10 @@ _AT_ONCE = 100
 class SqlTraces(FeedbackStore):
     """Keeps traces in one database. May be used by several threads and processes at once; writers take turns."""
 
-    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], datetime] | None = None) -> None:
-        super().__init__(url, make=make)
+    def __init__(
+        self, url: str, *, make: bool = True, clock: Callable[[], datetime] | None = None, patience: float = PATIENCE
+    ) -> None:
+        super().__init__(url, make=make, patience=patience)
         self._clock = clock or _now
         self._digests: DigestCache | None = None
         self._newest: int | None = None

@@ -58,6 +58,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "dpo": {"beta": 0.1},
     "rft": {},
 }
+_ALIKE = ("grpo-in-order", "grpo-dropout", "rft")
+"""Of GRPO with one setting changed; and of what a pipeline is killed in and told to stop in, elsewhere."""
 
 
 def rows(method: str) -> Iterator[Row]:
@@ -106,7 +108,9 @@ def end_after(made: Job, updates: int, pause: float, number: int) -> int:
 
 
 @pytest.mark.parametrize("moments", [(3,), pytest.param((1, 3, 6), marks=pytest.mark.nightly)], ids=["once", "thrice"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.nightly if name in _ALIKE else ()) for name in METHODS]
+)
 def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(
     tmp_path: Path, method: str, moments: tuple[int, ...]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,19 @@ from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.job import TrainingReport as Report
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from tests.experiments.weights.test_resuming import CONFIG, METHODS, TASKS
+from tests.support import warm
 
 pytestmark = pytest.mark.training
 TOGETHER = RunSettings(launch="cpu")
 SMALL = {"max_steps": 3, "checkpoint_interval": 1, "validation": 0, "temperature": 0.3}
 LEARNABLE = [task for task in TASKS if task.split is Split.TRAIN]
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three programs a training, each of which would import what takes longer than the training."""
+    monkeypatch.setenv(warm.CHILDREN, warm.program())
+    monkeypatch.setattr(sys, "executable", warm.program())
 
 
 def job(folder: Path, method: str) -> Job:
@@ -60,7 +69,7 @@ def said_as_json(text: str) -> object:
         return None
 
 
-@pytest.mark.parametrize("method", ["rft", "grpo"])
+@pytest.mark.parametrize("method", [pytest.param("rft", marks=pytest.mark.nightly), "grpo"])
 def test_two_processes_write_one_account_and_one_adapter_and_end_in_the_same_one_when_killed(
     tmp_path: Path, method: str
 ) -> None:

@@ -1,8 +1,11 @@
 """The pages in a real browser: found, read, labelled, undone; with keys, without a script, and with a trace that means harm."""
 
+import itertools
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +15,11 @@ import pytest
 
 from journeyman.serving.dashboard import routes
 from journeyman.serving.dashboard.experiments import ProjectStores
+from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from tests.serving.dashboard.test_hostile import EVIL, hostile
 from tests.support.furnished import addresses, furnish, planned, shown
-from tests.support.pages import WHO, Serve
+from tests.support.pages import WHO, Serve, servers
 from tests.support.watched import NOON, booking
 
 if TYPE_CHECKING:
@@ -27,6 +31,11 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium"),
 ]
 GUIDELINES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""Axe's rules on which it hangs what colours a page has."""
+AXE = """(rules) => axe.run(document, {runOnly: rules, resultTypes: ["violations"]}).then((found) =>
+  [found.passes.length, found.violations.map((each) => [each.id, each.nodes[0].html.slice(0, 200)])])"""
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NOT_THERE = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 FAILURES = """
 window.violations = [];
@@ -69,13 +78,9 @@ class Desk:
         self.expect_count(f'form.label[data-good="{value}"]', count)
 
 
-@pytest.fixture
-def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) -> Iterator[Desk]:
-    store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
-    # Apart, so that the list has these traces alone.
-    furnish(tmp_path / "project.db", tmp_path)
-    project = ProjectStores(tmp_path / "project.db", release_tokens=["a-token-for-releases"], folder=tmp_path)
-    url = serve(store, (), project)
+@contextmanager
+def looked_on(browser: "Browser", url: str, pages: list[str]) -> Iterator[Desk]:
+    """A page on a server, in which nothing may go wrong."""
     page = browser.new_page(viewport={"width": 1280, "height": 860})
     page.set_default_timeout(10_000)
     wrong: list[str] = []
@@ -83,10 +88,48 @@ def desk(browser: "Browser", store: TraceStore, serve: Serve, tmp_path: Path) ->
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda request: None if request.url.startswith((url, "data:")) else wrong.append(request.url))
-    yield Desk(page, url, wrong, addresses(routes(store, who=WHO, project=project)))
+    yield Desk(page, url, wrong, pages)
     wrong += page.evaluate("window.violations")
     page.close()
     assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project's folder in which every page has something to show; for copies."""
+    folder = tmp_path_factory.mktemp("furnished")
+    furnish(folder / "project.db", folder)
+    return folder
+
+
+def opened(folder: Path, store: TraceStore, start: Serve) -> tuple[str, list[str]]:
+    """Serve traces, and a project apart, so that the list has these traces alone; the address, and those of its pages."""
+    store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
+    project = ProjectStores(folder / "project.db", release_tokens=["a-token-for-releases"], folder=folder)
+    return start(store, (), project), addresses(routes(store, who=WHO, project=project))
+
+
+@pytest.fixture
+def desk(browser: "Browser", store: TraceStore, serve: Serve, furnished: Path, tmp_path: Path) -> Iterator[Desk]:
+    shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
+    with looked_on(browser, *opened(tmp_path, store, serve)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def filled(furnished: Path) -> Iterator[tuple[str, list[str]]]:
+    """A server all of whose pages show something, for whoever only looks."""
+    with tempfile.TemporaryDirectory() as name, open_traces(Path(name) / "journeyman.db") as store, servers() as start:
+        store.add([hostile("word" * 200 + EVIL), *shown()])
+        yield opened(furnished, store, start)
+
+
+@pytest.fixture
+def everywhere(browser: "Browser", filled: tuple[str, list[str]]) -> Iterator[Desk]:
+    """Every page of that server; the browser calls wrong that the last is not there."""
+    with looked_on(browser, *filled) as found:
+        yield found
+        found.wrong[:] = [said for said in found.wrong if said != NOT_THERE]
 
 
 def good(store: TraceStore, id: str) -> bool | None:
@@ -332,21 +375,19 @@ def test_light_and_dark_can_be_chosen_and_stay(desk: Desk) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: int) -> None:
-    store.add([hostile("word" * 200 + EVIL), *shown()])
-    desk.page.set_viewport_size({"width": width, "height": 844})
-    for path in desk.pages:
-        page = desk.go(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-    # The browser tells of what is not there, too.
-    desk.wrong.remove(NOT_THERE)
+def test_no_page_is_wider_than_the_screen(everywhere: Desk) -> None:
+    # What is narrow when it is opened has less unfolded.
+    for widths, path in itertools.product(((390, 768), (1280,)), everywhere.pages):
+        everywhere.page.set_viewport_size({"width": widths[0], "height": 844})
+        page = everywhere.go(path)
+        for width in widths:
+            page.set_viewport_size({"width": width, "height": 844})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
-def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
-    store.add(shown())
-    for path in desk.pages:
-        page = desk.go(path)
+def test_everything_that_can_be_used_has_a_name(everywhere: Desk) -> None:
+    for path in everywhere.pages:
+        page = everywhere.go(path)
         nameless = page.evaluate(
             """[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((each) =>
             !(each.ariaLabel || each.textContent.trim() || [...(each.labels ?? [])].some((label) => label.textContent.trim()))
@@ -358,26 +399,28 @@ def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -
             "[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"
         )
         assert twice == [], path
-    desk.wrong.remove(NOT_THERE)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390)])
-def test_axe_finds_nothing_against_the_guidelines(
-    browser: "Browser", desk: Desk, store: TraceStore, theme: Literal["light", "dark"], width: int
-) -> None:
+@pytest.mark.parametrize("width", [1400, 390])
+def test_axe_finds_nothing_against_the_guidelines(browser: "Browser", filled: tuple[str, list[str]], width: int) -> None:
     axe = Path(str(pytest.importorskip("axe_playwright_python").__file__)).with_name("axe.min.js").read_text()
-    store.add(shown())
-    desk.go("/login")
+    url, paths = filled
+    # In the dark other colours are shown, and all else is as it was.
+    rules = {"light": {"type": "tag", "values": GUIDELINES}, "dark": {"type": "rule", "values": OF_COLOURS}}
     # Our pages let nobody in: axe needs a way past that, and nothing else does.
-    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True) as context:
+    with browser.new_context(viewport={"width": width, "height": 900}, bypass_csp=True) as context:
         page = context.new_page()
-        for path in desk.pages:
-            page.goto(desk.url + path)
+        for path in paths:
+            page.emulate_media(color_scheme="light")
+            page.goto(url + path)
             # What is folded is read, too.
             page.evaluate("document.querySelectorAll('main details').forEach((each) => { each.open = true; })")
             page.evaluate(axe)
-            found = page.evaluate(f"axe.run(document, {{runOnly: {list(GUIDELINES)}}})")
-            assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found["violations"]] == [], path
+            for theme in THEMES:
+                page.emulate_media(color_scheme=theme)
+                kept, broken = page.evaluate(AXE, rules[theme])
+                assert kept, path
+                assert broken == [], (path, theme)
 
 
 def test_a_page_is_reached_by_the_letters_of_its_name(desk: Desk) -> None:
@@ -438,18 +481,16 @@ def test_a_telephone_draws_the_same_as_a_desk(desk: Desk) -> None:
 _TICKING = re.compile(r"\d[\d:,. ]*(?:seconds? ago|ms|s|min|UTC)?")
 
 
-def test_every_page_says_the_same_without_a_script(browser: "Browser", desk: Desk, store: TraceStore) -> None:
-    store.add(shown())
+def test_every_page_says_the_same_without_a_script(browser: "Browser", everywhere: Desk) -> None:
     with browser.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 860}) as context:
         plain = context.new_page()
-        for path in desk.pages:
-            plain.goto(desk.url + path)
-            said = {_TICKING.sub("0", line).strip() for line in desk.go(path).locator("main").inner_text().splitlines()}
+        for path in everywhere.pages:
+            plain.goto(everywhere.url + path)
+            said = {_TICKING.sub("0", line).strip() for line in everywhere.go(path).locator("main").inner_text().splitlines()}
             known = {_TICKING.sub("0", line).strip() for line in plain.locator("main").inner_text().splitlines()}
             assert plain.locator("h1").is_visible(), path
             # Which columns are shown is chosen by a script alone.
             assert said - known - {"Columns"} == set(), path
-    desk.wrong.remove(NOT_THERE)
 
 
 def test_a_table_is_sorted_by_what_its_cells_say(desk: Desk, store: TraceStore) -> None:

@@ -19,7 +19,8 @@ from journeyman.core.errors import StoreError
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.stores import AttemptRecord, RunRecord, engine, open_store
+from journeyman.stores import AttemptRecord, RunRecord, open_store
+from journeyman.stores.sql import SqlTraces
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
 
@@ -138,12 +139,9 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_and_when_there_is_room_it_g
     assert after == "400 405"
 
 
-def test_a_database_that_another_process_holds_is_told_and_asking_again_later_succeeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_another_process_holds_is_told_and_asking_again_later_succeeds(tmp_path: Path) -> None:
     file = tmp_path / "traces.db"
-    monkeypatch.setattr(engine, "PATIENCE", 0.2)
-    with open_traces(file) as store:
+    with SqlTraces(f"sqlite:///{file}", patience=0.2) as store:
         holder = start(HOLDER, file)
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

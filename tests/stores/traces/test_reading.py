@@ -16,6 +16,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, ModelCall, ToolCall, Trace, total
 from journeyman.stores.traces import fulltext
 from journeyman.stores.traces.base import AUTO, RECORDER, Query, SpanRow, TraceSession, TraceStore
+from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -216,6 +217,12 @@ def through(store: TraceStore, query: Query, limit: int) -> list[str]:
     raise AssertionError("the pages do not end")
 
 
+# In memory it is the same SQLite.
+BOTH = pytest.mark.parametrize("world", KINDS[1:], indirect=True)
+
+
+@BOTH
+@examples(0.5)
 @given(query=queries, limit=st.integers(4, 40))
 def test_pages_put_together_are_all_that_a_plain_filter_lets_through(world: World, query: Query, limit: int) -> None:
     store, known = world.store, world.known
@@ -240,6 +247,7 @@ def test_neighbours_are_what_stands_beside_in_the_list(world: World, query: Quer
     assert store.neighbours("unheard-of", query) == (None, None)
 
 
+@BOTH
 @given(text=st.one_of(st.text(max_size=40), st.text("ab\"*^(){}:+-~!&|<>\\'. ANDORNT\0\ud800é漢", max_size=30)))
 def test_no_text_is_a_wrong_search(world: World, text: str) -> None:
     store, known = world.store, world.known
@@ -255,8 +263,7 @@ def test_a_common_word_and_a_rare_one_are_found_alike(world: World, monkeypatch:
         assert through(store, Query(text=text), 7) == ids(known, Query(text=text))
 
 
-# In memory it is the same SQLite.
-@pytest.mark.parametrize("world", KINDS[1:], indirect=True)
+@BOTH
 @pytest.mark.parametrize("scattered", [0, 2, 1000])
 def test_what_is_found_does_not_hang_on_how_far_is_looked_first(
     world: World, monkeypatch: pytest.MonkeyPatch, scattered: int

@@ -293,36 +293,37 @@ def _right_texts(task: RepositoryTask, tree: Tree) -> Iterator[tuple[str, str]]:
             yield path, text
 
 
-_SEARCH = """import io, json, os, tarfile, zipfile
+_SEARCH = """import bz2, io, json, lzma, os, stat, zipfile, zlib
 texts = {path: text.encode() for path, text in json.loads(tools.wanted()).items()}
-endings = {f"/{path}": path for path in texts}
-for path in texts:
-    folder, _, name = path.rpartition("/")
-    endings[f"/{folder}/__pycache__/{name[:-3]}.".replace("//", "/")] = path
-read = (".py", ".pyi", ".txt", ".md", ".rst", ".diff", ".patch", ".orig", ".rej", ".json", ".jsonl", ".ipynb", "")
-packed = (".zip", ".whl", ".egg", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".body", "")
-found = []
+read = (".py", ".pyi", ".txt", ".md", ".rst", ".diff", ".patch", ".orig", ".rej", ".json", ".jsonl", ".ipynb", ".tar", "")
+packed = (".zip", ".whl", ".egg", ".tgz", ".gz", ".bz2", ".xz", ".body", "")
+unpackers = {b"\\x1f\\x8b": lambda: zlib.decompressobj(31), b"BZ": bz2.BZ2Decompressor, b"\\xfd7": lzma.LZMADecompressor}
+found, most = [], 2**27
 
-def named(path):
-    ends = lambda ending: path.endswith(ending) or (ending[-1] == "." and ending in path)
-    return next((each for ending, each in endings.items() if ends(ending)), None)
+def stem(name):
+    return name.partition(".")[0]
+
+endings = {}
+for path in texts:
+    folder, _, name = f"/{path}".rpartition("/")
+    endings.setdefault(stem(name), []).append((path, f"/{path}", f"{folder}/__pycache__/{name[:-3]}."))
 
 def look(name, data):
     for path, text in texts.items():
         if text in data:
             found.append([path, name])
 
-def members(data):
-    try:
+def unpacked(data):
+    if data[:2] == b"PK":
         archive = zipfile.ZipFile(io.BytesIO(data))
-        yield from ((name, archive.read(name)) for name in archive.namelist() if name.endswith(".py"))
-    except Exception:
-        pass
-    try:
-        archive = tarfile.open(fileobj=io.BytesIO(data))
-        yield from ((each.name, archive.extractfile(each).read()) for each in archive if each.name.endswith(".py"))
-    except Exception:
-        pass
+        for name in archive.namelist():
+            if name.endswith(".py"):
+                yield f": {name}", archive.read(name)
+    # What a tar holds stands in it as it is.
+    while new := unpackers.get(data[:2]):
+        one = new()
+        yield "", one.decompress(data, most)
+        data = one.unused_data
 
 for top, folders, files in os.walk("/"):
     folders[:] = [each for each in folders if os.path.join(top, each) not in ("/proc", "/sys", "/dev", os.getcwd())]
@@ -330,11 +331,15 @@ for top, folders, files in os.walk("/"):
         found.append(["", os.path.join(top, ".git")])
     for each in files:
         path, ending = os.path.join(top, each), os.path.splitext(each)[1].lower()
-        if named(path):
-            found.append([named(path), path])
-        if ending not in (*read, *packed) or not os.path.isfile(path) or os.path.getsize(path) > 2**24:
+        for wanted, source, compiled in endings.get(stem(each), ()):
+            if path.endswith(source) or compiled in path:
+                found.append([wanted, path])
+        if ending not in read and ending not in packed:
             continue
         try:
+            there = os.stat(path)
+            if not stat.S_ISREG(there.st_mode) or there.st_size > 2**24:
+                continue
             with open(path, "rb") as file:
                 head = file.read(8)
                 if head[:4] == b"\\x7fELF":
@@ -344,9 +349,12 @@ for top, folders, files in os.walk("/"):
             continue
         if ending in read:
             look(path, data)
-        if ending in packed and (head[:2] in (b"PK", b"\\x1f\\x8b", b"BZ", b"\\xfd7") or ending == ".tar"):
-            for name, text in members(data):
-                look(f"{path}: {name}", text)
+        if ending in packed:
+            try:
+                for member, text in unpacked(data):
+                    look(path + member, text)
+            except Exception:
+                continue
 tools.found(json.dumps(found))
 """
 

@@ -435,7 +435,7 @@ def _write_of_each(connection: sa.Connection, placed: Mapping[int, PreparedTrace
 
 # Raw spans: kept as they came, found by their trace, and counted, so that it is known which traces are to be made anew.
 
-_SPANS_AT_ONCE = 10_000
+SPANS_AT_ONCE = 10_000
 """Rows that one statement may speak of: PostgreSQL takes 65,535 values."""
 PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
 
@@ -465,8 +465,8 @@ def prepare_spans(spans: Sequence[SpanRow]) -> list[PreparedSpan]:
 
 def keep_spans(connection: sa.Connection, prepared: Sequence[PreparedSpan], now: datetime) -> None:
     """Write the spans that are not there yet. Whoever calls has taken their turn."""
-    for begin in range(0, len(prepared), _SPANS_AT_ONCE):
-        _keep_spans(connection, prepared[begin : begin + _SPANS_AT_ONCE], now)
+    for begin in range(0, len(prepared), SPANS_AT_ONCE):
+        _keep_spans(connection, prepared[begin : begin + SPANS_AT_ONCE], now)
 
 
 def _keep_spans(connection: sa.Connection, prepared: Sequence[PreparedSpan], now: datetime) -> None:
