@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from journeyman import sandbox
+from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation import validate as validation
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
@@ -124,6 +126,51 @@ async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
     assert asked[:3] == [TESTS_SECONDS] * 3
     assert set(asked[3:]) == {asked[3]}
     assert 15 <= asked[3] < 60
+
+
+async def test_a_validation_that_was_killed_goes_on_where_it_was(
+    subject: TaskSource, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [replace(bug(subject), statement=f"Words are missing in {which} texts.") for which in ("long", "all", "some")]
+    examined, searched, killed = list[str](), list[int](), [True]
+
+    async def paid(task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], *_: object, **how: object) -> Reward:
+        if killed and task is tasks[2]:
+            raise InputError("killed")
+        examined.append(task.id)
+        return done(left in (task.right(tree).files, next(attempts(tasks[1], tree)).left), "it says so")
+
+    async def nowhere(*_: object) -> list[tuple[str, str]]:
+        searched.append(1)
+        return []
+
+    monkeypatch.setattr(validation, "verify", paid)
+    monkeypatch.setattr(validation, "_searched", nowhere)
+    monkeypatch.setattr(validation, "JOBS", 1)
+    journal = tmp_path / ".tasks.examined"
+    with pytest.raises(InputError, match="killed"):
+        await validate(tasks, place / "envs", journal=journal)
+    before = set(examined)
+    assert before == {tasks[0].id, tasks[1].id}
+    with journal.open("a") as file:
+        file.write('{"key": "half a li')
+    killed.clear()
+    examined.clear()
+    gone_on = await validate(tasks, place / "envs", journal=journal)
+    assert set(examined) == {tasks[2].id}
+    assert searched == [1]
+    whole = await validate(tasks, place / "envs")
+    assert gone_on.as_json() == whole.as_json()
+    assert {flaw.what.partition(":")[0] for flaw in whole.flaws} == {"paid"}
+    assert not journal.exists()
+    assert set(examined) == {task.id for task in tasks}
+
+
+async def test_what_was_asked_in_another_way_is_asked_again(tmp_path: Path) -> None:
+    kept = validation._Kept.opened(tmp_path / "journal", every=False)
+    kept.add("a", validation.Validation(tasks=1, unknown=Counter(stub=1)))
+    assert validation._Kept.opened(tmp_path / "journal", every=False).found == kept.found
+    assert validation._Kept.opened(tmp_path / "journal", every=True).found == {}
 
 
 def test_tests_may_take_on_broken_code_some_times_what_they_take_on_right_code(subject: TaskSource) -> None:

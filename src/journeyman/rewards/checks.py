@@ -246,7 +246,8 @@ async def _run_one_process(sandbox: Sandbox, check: "Check", version: TestVersio
     code = (
         f"from {PACKAGE} import together\n"
         + prepared(candidate.setup)
-        + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, {conftest!r})\n"
+        + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, "
+        + f"conftest={conftest!r}, plugins={check.plugins!r})\n"
     )
     laid = {**candidate.files, **check.beside, **version.beside, check.file: version.text.encode(), **carried("together")}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits, warm="pytest"), tools={"report": tell})
@@ -329,6 +330,8 @@ class Check:
     """Where a file of tests lies, by relative path."""
     beside: Mapping[str, bytes] = field(default_factory=dict)
     """What the tests need that is not the agent's, such as a conftest.py, by relative path. Laid over the agent's files."""
+    plugins: tuple[str, ...] = ()
+    """Of pytest, by module, that the tests need. Such tests are run in one process with the code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +421,7 @@ async def _pytest(
         return UnitTestVerdict(passed=None, evidence=f"the tests are no Python: {error}")
     if not names:
         return UnitTestVerdict(passed=None, evidence="the file holds no tests")
-    if not (_NEEDS_FILES & needs or _OF_PYTEST & candidate.modules):
+    if not (check.plugins or _NEEDS_FILES & needs or _OF_PYTEST & candidate.modules):
         files = {**check.beside, check.file: check.text.encode()}
         verdict = await examine(sandbox, Tests(file=check.file, files=files, runner="pytest"), candidate)
         if not verdict.needs_one_process:

@@ -117,6 +117,45 @@ async def test_what_a_killed_run_has_tried_is_not_tried_again(
     assert {each.name for each in tmp_path.iterdir()} == {"killed", "whole"}
 
 
+_SUMS = """def total(numbers):
+    found = 0
+    for number in numbers:
+        found = found + number
+    return found
+
+
+def mean(numbers):
+    return total(numbers) / len(numbers)
+"""
+_OF_SUMS = """from pathlib import Path
+
+from parcels.sums import mean, total
+
+
+def test_total():
+    assert total([1, 2, 4]) == 7
+
+
+def test_mean_where_its_source_lies():
+    assert Path("src/parcels/sums.py").exists()
+    assert mean([1, 3]) == 2
+"""
+
+
+async def test_a_task_whose_reference_would_not_be_paid_is_none_and_it_is_said_why(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "parcels"
+    files = {"pyproject.toml": FILES["pyproject.toml"], "src/parcels/__init__.py": ""}
+    for path, text in {**files, "src/parcels/sums.py": _SUMS, "tests/test_sums.py": _OF_SUMS}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    subject = await prepare(root, EnvironmentOptions(folder=folder))
+    assert len(subject.suite.passing) == 2
+    found = (await generate(subject, {"bug_fix": 30}, tmp_path / "tasks"))["bug_fix"]
+    # The second test passes where it lies, and cannot where the code lies beside its tests to be examined.
+    assert {each.checks.fail_to_pass for each in found.tasks} == {("tests/test_sums.py::test_total",)} or found.tasks == []
+    assert found.reasons["whether its reference is right cannot be told"] >= 1
+
+
 async def test_files_that_a_task_was_not_made_of_are_refused(subject: TaskSource, box: Sandbox, tmp_path: Path) -> None:
     (task,) = (await generate(subject, {"bug_fix": 1}, tmp_path / "tasks"))["bug_fix"].tasks
     with pytest.raises(InputError, match="starts from the files"):
