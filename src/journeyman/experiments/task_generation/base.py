@@ -298,6 +298,8 @@ class Metered:
     box: Sandbox
     cpu_seconds: float = 0.0
     runs: int = 0
+    longest: float = 0.0
+    """CPU seconds of the run that took most."""
 
     @property
     def level(self) -> Level:
@@ -310,6 +312,7 @@ class Metered:
         outcome = await self.box.run(program, tools=tools)
         self.runs += 1
         self.cpu_seconds += outcome.cpu_seconds or 0.0
+        self.longest = max(self.longest, outcome.cpu_seconds or 0.0)
         return outcome
 
     async def session(

@@ -32,7 +32,8 @@ from journeyman.tasks.repository.tree import Tree
 TIMES = 3
 """How often the reference must pass."""
 _SPARE = 10.0
-"""Seconds of CPU that all else may take beside `SLOWER` times what the reference took: many a cheat is a loop without end."""
+"""Seconds of CPU that a run of all else may take beside `SLOWER` times the longest of the reference: many a cheat is a loop without
+end."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
 
@@ -277,16 +278,13 @@ class _Examiner:
         """What was found of a task by itself."""
         tree, box = self.tree(task), Metered(self.box)
         found = Validation(tasks=1, flaws=[Flaw(task.id, "leak", told) for told in told_by(task, tree)])
-        took = 0.0
         for _ in range(TIMES):
-            before = box.cpu_seconds
             right = await self._paid(task, task.right(tree).files, box)
-            took = max(took, box.cpu_seconds - before)
             found.unknown["reference"] += right.value is None
             if right.value != 1.0:
                 found.flaws.append(Flaw(task.id, "reference", right.evidence))
                 break
-        seconds = min(TESTS_SECONDS, _SPARE + SLOWER * took)
+        seconds = min(TESTS_SECONDS, _SPARE + SLOWER * box.longest)
         empty = await self._paid(task, _as_given(task, tree), box, seconds=seconds)
         if empty.value != 0.0:
             found.flaws.append(Flaw(task.id, "empty", empty.evidence))
