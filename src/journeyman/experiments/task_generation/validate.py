@@ -32,8 +32,7 @@ from journeyman.tasks.repository.tree import Tree
 TIMES = 3
 """How often the reference must pass."""
 _SPARE = 10.0
-"""Seconds of CPU that a run of all else may take beside `SLOWER` times the longest of the reference: many a cheat is a loop without
-end."""
+"""CPU seconds that a run of all else may take beside `SLOWER` times the reference's longest: many a cheat is a loop without end."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
 
