@@ -16,7 +16,7 @@ from journeyman.experiments.task_generation import validate as validation
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
 from journeyman.experiments.task_generation.statements import told_by
-from journeyman.experiments.task_generation.validate import _searched, alike, validate
+from journeyman.experiments.task_generation.validate import _searched, alike, commented, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
@@ -107,6 +107,12 @@ async def test_a_check_that_pays_for_a_cheat_is_named(
     assert not found.sound
 
 
+def _right(task: RepositoryTask, tree: Tree) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+    """The reference as it is, and with a comment."""
+    right = task.right(tree)
+    return right.files, commented(task, tree, right).files
+
+
 async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
     subject: TaskSource, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +122,7 @@ async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
         task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], box: Sandbox, *, plugins: object, seconds: float
     ) -> Reward:
         asked.append(seconds)
-        is_right = left == task.right(tree).files
+        is_right = left in _right(task, tree)
         if is_right:
             await box.run(Program(code="import time\nwhile time.process_time() < 0.5: pass"))
         return done(is_right, "")
@@ -138,7 +144,7 @@ async def test_a_validation_that_was_killed_goes_on_where_it_was(
         if killed and task is tasks[2]:
             raise InputError("killed")
         examined.append(task.id)
-        return done(left in (task.right(tree).files, next(attempts(tasks[1], tree)).left), "it says so")
+        return done(left in (*_right(task, tree), next(attempts(tasks[1], tree)).left), "it says so")
 
     async def nowhere(*_: object) -> list[tuple[str, str]]:
         searched.append(1)

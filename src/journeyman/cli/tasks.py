@@ -263,9 +263,9 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
 
     tasks = repository.read(file)
     journal = file.with_name(f".{file.name}.examined") if os.access(file.parent, os.W_OK) else None
-    how: dict[str, Any] = {"journal": journal, "told": lambda *_: screen.advance()}
     spreading = executors.spread(given["workers"], given["item_timeout"])
     with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, spreading as spread:
+        how: dict[str, Any] = {"journal": journal, "told": lambda *_: screen.advance()}
         if spread is None:
             found = asyncio.run(validation.validate(tasks, box=sandbox, every=every, plugins=plugin, **how))
         else:

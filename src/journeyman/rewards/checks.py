@@ -160,10 +160,16 @@ async def examine_together(
 
     Args:
         chance: Draws which tests expect something else. The candidate must not be able to guess it.
-        reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate.
+        reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate. Where
+            they are the candidate's they are run once: it is asked whether these tests could tell anything of them.
     """
     examination = _Examination.drawn(check.text, check.beside, chance)
-    sides = [candidate] if reference is None else [candidate, replace(candidate, files=reference)]
+    is_other = reference is not None and reference != candidate.files
+    sides = [candidate, replace(candidate, files=reference or {})] if is_other else [candidate]
+
+    def judged(examination: _Examination, runs: Sequence[Sequence[_Run]]) -> UnitTestVerdict:
+        of_candidate, of_reference = [each[0] for each in runs], [each[-1] for each in runs]
+        return _judged(examination, of_candidate, None if reference is None else of_reference)
 
     async def ran(versions: Sequence[TestVersion]) -> list[list[_Run]]:
         """By version, and by side."""
@@ -175,19 +181,13 @@ async def examine_together(
         runs = await ran(examination.versions[:looks])
         if len(examination.versions) > looks:
             # With more versions only more is expected: what fails with few does not pass with all.
-            first = _judged(replace(examination, versions=examination.versions[:looks]), *_by_side(runs))
+            first = judged(replace(examination, versions=examination.versions[:looks]), runs)
             if first.passed is False:
                 return first
             runs += await ran(examination.versions[looks:])
     except SandboxError as error:
         return UnitTestVerdict(passed=None, evidence=str(error))
-    return _judged(examination, *_by_side(runs))
-
-
-def _by_side(runs: Sequence[Sequence[_Run]]) -> tuple[list[_Run], list[_Run] | None]:
-    """The candidate's runs and, where there is a reference, its."""
-    candidate, *reference = (list(each) for each in zip(*runs, strict=True))
-    return candidate, reference[0] if reference else None
+    return judged(examination, runs)
 
 
 def _judged(examination: _Examination, runs: Sequence[_Run], reference: Sequence[_Run] | None) -> UnitTestVerdict:

@@ -32,7 +32,7 @@ from journeyman.tasks.repository.tree import Tree
 TIMES = 3
 """How often the reference must pass."""
 _SPARE = 10.0
-"""CPU seconds that a run of all else may take beside `SLOWER` times the reference's longest: many a cheat is a loop without end."""
+"""CPU seconds that a run of all else may take beside `SLOWER` times the reference's longest: a cheat may be an endless loop."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
 
@@ -277,14 +277,17 @@ class _Examiner:
         """What was found of a task by itself."""
         tree, box = self.tree(task), Metered(self.box)
         found = Validation(tasks=1, flaws=[Flaw(task.id, "leak", told) for told in told_by(task, tree)])
-        for _ in range(TIMES):
-            right = await self._paid(task, task.right(tree).files, box)
-            found.unknown["reference"] += right.value is None
-            if right.value != 1.0:
-                found.flaws.append(Flaw(task.id, "reference", right.evidence))
+        # Once as it is, then with a comment and so beside the reference: what does now this and now that is seen.
+        right = task.right(tree)
+        for left in (right, *[commented(task, tree, right)] * (TIMES - 1)):
+            reward = await self._paid(task, left.files, box)
+            found.unknown["reference"] += reward.value is None
+            if reward.value != 1.0:
+                found.flaws.append(Flaw(task.id, "reference", reward.evidence))
                 break
         seconds = min(TESTS_SECONDS, _SPARE + SLOWER * box.longest)
-        empty = await self._paid(task, _as_given(task, tree), box, seconds=seconds)
+        # Who has changed nothing at all is refused unseen.
+        empty = await self._paid(task, commented(task, tree, task.start(tree)).files, box, seconds=seconds)
         if empty.value != 0.0:
             found.flaws.append(Flaw(task.id, "empty", empty.evidence))
         for attempt in attempts(task, tree, every=self.every):
@@ -321,10 +324,10 @@ class _Examiner:
         return Validation(flaws=flaws, runs=box.runs, cpu_seconds=box.cpu_seconds)
 
 
-def _as_given(task: RepositoryTask, tree: Tree) -> Mapping[str, bytes]:
-    """What was given, with a comment: who has changed nothing at all is refused unseen."""
-    given, place = task.start(tree), place_of(task, tree)
-    return given.files if place is None else given.changed({place.path: f"{given.text(place.path)}\n# nothing\n"}).files
+def commented(task: RepositoryTask, tree: Tree, state: Tree) -> Tree:
+    """A state of the repository with a comment more where the reference changes something."""
+    place = place_of(task, tree)
+    return state if place is None else state.changed({place.path: f"{state.text(place.path)}\n# nothing\n"})
 
 
 def _right_texts(task: RepositoryTask, tree: Tree) -> Iterator[tuple[str, str]]:
