@@ -127,32 +127,44 @@ _SUMS = """def total(numbers):
 def mean(numbers):
     return total(numbers) / len(numbers)
 """
-_OF_SUMS = """from pathlib import Path
-
-from parcels.sums import mean, total
+_OF_TOTAL = """from parcels.sums import total
 
 
 def test_total():
     assert total([1, 2, 4]) == 7
 
 
+def test_total_of_none():
+    assert total([]) == 0
+"""
+_OF_MEAN = """from pathlib import Path
+
+from parcels.sums import mean
+
+SOURCE = Path("src/parcels/sums.py")
+
+
+def test_where_its_source_lies():
+    assert SOURCE.exists()
+
+
 def test_mean_where_its_source_lies():
-    assert Path("src/parcels/sums.py").exists()
+    assert SOURCE.exists()
     assert mean([1, 3]) == 2
 """
 
 
 async def test_a_task_whose_reference_would_not_be_paid_is_none_and_it_is_said_why(folder: Path, tmp_path: Path) -> None:
     root = tmp_path / "parcels"
-    files = {"pyproject.toml": FILES["pyproject.toml"], "src/parcels/__init__.py": ""}
-    for path, text in {**files, "src/parcels/sums.py": _SUMS, "tests/test_sums.py": _OF_SUMS}.items():
+    files = {"pyproject.toml": FILES["pyproject.toml"], "src/parcels/__init__.py": "", "src/parcels/sums.py": _SUMS}
+    for path, text in {**files, "tests/test_total.py": _OF_TOTAL, "tests/test_mean.py": _OF_MEAN}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     subject = await prepare(root, EnvironmentOptions(folder=folder))
-    assert len(subject.suite.passing) == 2
+    assert len(subject.suite.passing) == 4
     found = (await generate(subject, {"bug_fix": 30}, tmp_path / "tasks"))["bug_fix"]
-    # The second test passes where it lies, and cannot where the code lies beside its tests to be examined.
-    assert {each.checks.fail_to_pass for each in found.tasks} == {("tests/test_sums.py::test_total",)} or found.tasks == []
+    # The tests of `mean` pass where they lie, and cannot where the code lies beside its tests to be examined.
+    assert {each.source for each in found.tasks} == {"parcels.sums:total"}
     assert found.reasons["whether its reference is right cannot be told"] >= 1
 
 
