@@ -352,11 +352,14 @@ async def test_code_is_made_slow_in_more_than_one_way_and_only_what_is_as_fast_i
         comment = f"{given.text('parcels/much.py')}\n# as it was\n"
         slow = given.text("parcels/much.py")
         head = "def doubled(numbers, *, times=2):\n"
-        # Quick only where it is not asked for what it gives, as far as it can see that.
-        counted = f'{head}    if "vgpreload" in str(__import__("os").environ):\n        return []\n'
-        hidden = f'{head}    if "callgrind" in open("/proc/self/maps").read():\n        return []\n'
+        # Quick only where it can see that it is counted, and then wrong.
         assert slow.count(head) == 1
-        cheats = [(slow.replace(head, cheat), 0.0) for cheat in (counted, hidden)]
-        for text, worth in ((_MUCH, 1.0), (comment, 0.0), *cheats):
+        cheat = slow.replace(head, f'{head}    if "vgpreload" in str(os.environ):\n        return []\n')
+        for text, worth, why in (
+            (_MUCH, 1.0, "instructions beside"),
+            (comment, 0.0, "instructions beside"),
+            (f"import os\n\n\n{cheat}", 0.0, "it does not give what it should"),
+        ):
             reward = await verify(task, subject.tree, given.changed({"parcels/much.py": text}).files, box)
             assert reward.value == worth, reward.evidence
+            assert why in str(reward.evidence)
