@@ -182,7 +182,8 @@ async def examine_together(
         if len(examination.versions) > looks:
             # With more versions only more is expected: what fails with few does not pass with all.
             first = judged(replace(examination, versions=examination.versions[:looks]), runs)
-            if first.passed is False:
+            # And of what is held against itself nothing more fails: once some of it is believed, it stays believed.
+            if first.passed is False or (first.passed and reference is not None and not is_other):
                 return first
             runs += await ran(examination.versions[looks:])
     except SandboxError as error:
