@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.experiments.task_generation.base import Rejected, TaskSource, generator_of, settled
+from journeyman.experiments.task_generation.base import Rejected, TaskSource, generator_of, reference_paid, settled
 from journeyman.experiments.task_generation.history import commits_of
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.suite import steady
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.environments import VirtualEnvironment, interpreter_of
-from journeyman.tasks.repository import Category, RepositoryTask
+from journeyman.tasks.repository import Category, Checks, RepositoryTask
 from journeyman.tasks.repository.foreign import read_foreign
 from journeyman.tasks.repository.tree import Tree, read_tree
 from tests.support.repositories import FILES, committed, package
@@ -238,3 +238,29 @@ async def test_programs_of_quixbugs_are_tasks_with_their_own_tests(box: Sandbox)
         task, tree = done.task, each.tree
         assert (await verify(task, tree, task.right(tree).files, box)).value == 1
         assert (await verify(task, tree, task.start(tree).files, box)).value == 0
+
+
+async def test_tests_that_need_a_plugin_of_pytest_are_believed_with_it_alone(box: Sandbox, tmp_path: Path) -> None:
+    needed = "import pytest\n\nfrom parcels.rates import zone\n\n\n@pytest.mark.asyncio\n"
+    waiting = f'{needed}async def test_it():\n    assert zone("no") == 1\n'
+    root = package(tmp_path, changed={"tests/test_waiting.py": waiting})
+    subject = await subject_of(root, box)
+    text = subject.tree.text("parcels/rates.py")
+    task = RepositoryTask(
+        category=Category.BUG_FIX,
+        repository="parcels",
+        tree=subject.tree.digest,
+        environment=subject.environment.digest,
+        statement="The zone of a country is another one.",
+        base={"parcels/rates.py": text.replace("country.upper()", "country")},
+        reference={"parcels/rates.py": text},
+        checks=Checks(fail_to_pass=("tests/test_waiting.py::test_it",)),
+        source="parcels.rates:zone",
+    )
+    plugins = ("pytest_asyncio",)
+    assert isinstance(await reference_paid(task, subject.tree, box), Rejected)
+    assert await reference_paid(task, subject.tree, box, plugins=plugins) == task
+    given = task.start(subject.tree)
+    fooled = f"import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n{given.text('parcels/rates.py')}"
+    left = given.changed({"parcels/rates.py": fooled}).files
+    assert (await verify(task, subject.tree, left, box, plugins=plugins)).value == 0.0

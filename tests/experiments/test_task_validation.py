@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import random
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from journeyman import sandbox
+from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation import validate as validation
 from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
 from journeyman.experiments.task_generation.statements import told_by
-from journeyman.experiments.task_generation.validate import _searched, alike, validate
+from journeyman.experiments.task_generation.validate import _searched, alike, commented, validate
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import CHEATS, KINDS, attempts, place_of
 from journeyman.rewards.repository.suite import SuiteRun, run_suite
@@ -107,6 +109,12 @@ async def test_a_check_that_pays_for_a_cheat_is_named(
     assert not found.sound
 
 
+def _right(task: RepositoryTask, tree: Tree) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+    """The reference as it is, and with a comment."""
+    right = task.right(tree)
+    return right.files, commented(task, tree, right).files
+
+
 async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
     subject: TaskSource, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +124,7 @@ async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
         task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], box: Sandbox, *, plugins: object, seconds: float
     ) -> Reward:
         asked.append(seconds)
-        is_right = left == task.right(tree).files
+        is_right = left in _right(task, tree)
         if is_right:
             await box.run(Program(code="import time\nwhile time.process_time() < 0.5: pass"))
         return done(is_right, "")
@@ -126,6 +134,51 @@ async def test_what_may_never_end_is_waited_for_by_what_the_reference_took(
     assert asked[:3] == [TESTS_SECONDS] * 3
     assert set(asked[3:]) == {asked[3]}
     assert 15 <= asked[3] < 60
+
+
+async def test_a_validation_that_was_killed_goes_on_where_it_was(
+    subject: TaskSource, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [replace(bug(subject), statement=f"Words are missing in {which} texts.") for which in ("long", "all", "some")]
+    examined, searched, killed = list[str](), list[int](), [True]
+
+    async def paid(task: RepositoryTask, tree: Tree, left: Mapping[str, bytes], *_: object, **how: object) -> Reward:
+        if killed and task is tasks[2]:
+            raise InputError("killed")
+        examined.append(task.id)
+        return done(left in (*_right(task, tree), next(attempts(tasks[1], tree)).left), "it says so")
+
+    async def nowhere(*_: object) -> list[tuple[str, str]]:
+        searched.append(1)
+        return []
+
+    monkeypatch.setattr(validation, "verify", paid)
+    monkeypatch.setattr(validation, "_searched", nowhere)
+    monkeypatch.setattr(validation, "JOBS", 1)
+    journal = tmp_path / ".tasks.examined"
+    with pytest.raises(InputError, match="killed"):
+        await validate(tasks, place / "envs", journal=journal)
+    before = set(examined)
+    assert before == {tasks[0].id, tasks[1].id}
+    with journal.open("a") as file:
+        file.write('{"key": "half a li')
+    killed.clear()
+    examined.clear()
+    gone_on = await validate(tasks, place / "envs", journal=journal)
+    assert set(examined) == {tasks[2].id}
+    assert searched == [1]
+    whole = await validate(tasks, place / "envs")
+    assert gone_on.as_json() == whole.as_json()
+    assert {flaw.what.partition(":")[0] for flaw in whole.flaws} == {"paid"}
+    assert not journal.exists()
+    assert set(examined) == {task.id for task in tasks}
+
+
+async def test_what_was_asked_in_another_way_is_asked_again(tmp_path: Path) -> None:
+    kept = validation._Kept.opened(tmp_path / "journal", every=False)
+    kept.add("a", validation.Validation(tasks=1, unknown=Counter(stub=1)))
+    assert validation._Kept.opened(tmp_path / "journal", every=False).found == kept.found
+    assert validation._Kept.opened(tmp_path / "journal", every=True).found == {}
 
 
 def test_tests_may_take_on_broken_code_some_times_what_they_take_on_right_code(subject: TaskSource) -> None:
@@ -319,8 +372,18 @@ async def test_code_is_made_slow_in_more_than_one_way_and_only_what_is_as_fast_i
         task = await generator.task(drafts["doubled:spell"], subject, box)
         assert isinstance(task, RepositoryTask), task
         assert task.level["slower"] > 2
-        # That the reference is paid was seen when the task was made.
         given = task.start(subject.tree)
         comment = f"{given.text('parcels/much.py')}\n# as it was\n"
-        reward = await verify(task, subject.tree, given.changed({"parcels/much.py": comment}).files, box)
-        assert reward.value == 0.0, reward.evidence
+        slow = given.text("parcels/much.py")
+        head = "def doubled(numbers, *, times=2):\n"
+        # Quick only where it can see that it is counted, and then wrong.
+        assert slow.count(head) == 1
+        cheat = slow.replace(head, f'{head}    if "vgpreload" in str(os.environ):\n        return []\n')
+        for text, worth, why in (
+            (_MUCH, 1.0, "instructions beside"),
+            (comment, 0.0, "instructions beside"),
+            (f"import os\n\n\n{cheat}", 0.0, "it does not give what it should"),
+        ):
+            reward = await verify(task, subject.tree, given.changed({"parcels/much.py": text}).files, box)
+            assert reward.value == worth, reward.evidence
+            assert why in str(reward.evidence)

@@ -235,7 +235,7 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("reference", [None, {"app.py": PLUS_ONE.encode()}], ids=["alone", "beside a reference"])
+@pytest.mark.parametrize("reference", [None, {"app.py": f"{PLUS_ONE}# right\n".encode()}], ids=["alone", "beside a reference"])
 async def test_honest_code_is_no_cheat_for_how_its_tests_are_written(
     walls: Sandbox, reference: dict[str, bytes] | None
 ) -> None:
@@ -314,8 +314,9 @@ async def test_what_the_reference_does_not_obey_is_no_evidence(walls: Sandbox) -
     check = Check(name="it", kind="pytest", text=tests)
     files = {"app.py": PLUS_ONE.encode()}
     assert (await run_checks(walls, [check], files=files))[0].passed is False
-    (result,) = await run_checks(walls, [check], files=files, reference=files)
-    assert result.passed is True, result.evidence
+    for mine in (files, {"app.py": f"{PLUS_ONE}# mine\n".encode()}):
+        (result,) = await run_checks(walls, [check], files=mine, reference=files)
+        assert result.passed is True, result.evidence
     for code in (ALWAYS, "def f(x): return 5\n", "import os\nos._exit(0)\n"):
         (result,) = await run_checks(walls, [check], files={"app.py": code.encode()}, reference=files)
         assert result.passed is False, result.evidence

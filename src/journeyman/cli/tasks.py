@@ -1,6 +1,7 @@
 """`journeyman tasks`: tasks made of a team's own repositories."""
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping
 from difflib import unified_diff
@@ -247,7 +248,8 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
     """Examine tasks by running them: the reference passes three times, nothing done fails, and no cheat is paid.
 
     Cheats are stubs, ending the process, patched tests, skips, changed tests and settings, objects that equal everything, and
-    looking up what is right. Ends with 1 when a task is not sound.
+    looking up what is right. A run that was killed goes on where it was when it is started again. Ends with 1 when a task is
+    not sound.
 
     \b
     Examples:
@@ -260,14 +262,15 @@ def validate(file: Path, every: bool, plugin: tuple[str, ...], sandbox: str, as_
     from journeyman.tasks import repository
 
     tasks = repository.read(file)
+    journal = file.with_name(f".{file.name}.examined") if os.access(file.parent, os.W_OK) else None
     spreading = executors.spread(given["workers"], given["item_timeout"])
     with Screen("tasks", len(tasks), quiet=as_json, pause=5) as screen, spreading as spread:
+        how: dict[str, Any] = {"journal": journal, "told": lambda *_: screen.advance()}
         if spread is None:
-            checked = validation.validate(tasks, box=sandbox, every=every, plugins=plugin, told=lambda *_: screen.advance())
-            found = asyncio.run(checked)
+            found = asyncio.run(validation.validate(tasks, box=sandbox, every=every, plugins=plugin, **how))
         else:
-            how = validation.TaskExamination(sandbox=sandbox, every=every, plugins=list(plugin))
-            found = validation.validate_with(spread, tasks, how, told=lambda _: screen.advance())
+            asked = validation.TaskExamination(sandbox=sandbox, every=every, plugins=list(plugin))
+            found = validation.validate_with(spread, tasks, asked, **how)
     if not as_json:
         rows_table(("task", "what is wrong", "seen by"), [[flaw.task, flaw.what, flaw.evidence] for flaw in found.flaws])
         sound, tried = found.as_json()["sound"], sum(found.attempts.values())

@@ -160,10 +160,16 @@ async def examine_together(
 
     Args:
         chance: Draws which tests expect something else. The candidate must not be able to guess it.
-        reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate.
+        reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate. Where
+            they are the candidate's they are run once: it is asked whether these tests could tell anything of them.
     """
     examination = _Examination.drawn(check.text, check.beside, chance)
-    sides = [candidate] if reference is None else [candidate, replace(candidate, files=reference)]
+    is_other = reference is not None and reference != candidate.files
+    sides = [candidate, replace(candidate, files=reference or {})] if is_other else [candidate]
+
+    def judged(examination: _Examination, runs: Sequence[Sequence[_Run]]) -> UnitTestVerdict:
+        of_candidate, of_reference = [each[0] for each in runs], [each[-1] for each in runs]
+        return _judged(examination, of_candidate, None if reference is None else of_reference)
 
     async def ran(versions: Sequence[TestVersion]) -> list[list[_Run]]:
         """By version, and by side."""
@@ -175,19 +181,14 @@ async def examine_together(
         runs = await ran(examination.versions[:looks])
         if len(examination.versions) > looks:
             # With more versions only more is expected: what fails with few does not pass with all.
-            first = _judged(replace(examination, versions=examination.versions[:looks]), *_by_side(runs))
-            if first.passed is False:
+            first = judged(replace(examination, versions=examination.versions[:looks]), runs)
+            # And of what is held against itself nothing more fails: once some of it is believed, it stays believed.
+            if first.passed is False or (first.passed and reference is not None and not is_other):
                 return first
             runs += await ran(examination.versions[looks:])
     except SandboxError as error:
         return UnitTestVerdict(passed=None, evidence=str(error))
-    return _judged(examination, *_by_side(runs))
-
-
-def _by_side(runs: Sequence[Sequence[_Run]]) -> tuple[list[_Run], list[_Run] | None]:
-    """The candidate's runs and, where there is a reference, its."""
-    candidate, *reference = (list(each) for each in zip(*runs, strict=True))
-    return candidate, reference[0] if reference else None
+    return judged(examination, runs)
 
 
 def _judged(examination: _Examination, runs: Sequence[_Run], reference: Sequence[_Run] | None) -> UnitTestVerdict:
@@ -246,7 +247,8 @@ async def _run_one_process(sandbox: Sandbox, check: "Check", version: TestVersio
     code = (
         f"from {PACKAGE} import together\n"
         + prepared(candidate.setup)
-        + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, {conftest!r})\n"
+        + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, "
+        + f"conftest={conftest!r}, plugins={check.plugins!r})\n"
     )
     laid = {**candidate.files, **check.beside, **version.beside, check.file: version.text.encode(), **carried("together")}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits, warm="pytest"), tools={"report": tell})
@@ -329,6 +331,8 @@ class Check:
     """Where a file of tests lies, by relative path."""
     beside: Mapping[str, bytes] = field(default_factory=dict)
     """What the tests need that is not the agent's, such as a conftest.py, by relative path. Laid over the agent's files."""
+    plugins: tuple[str, ...] = ()
+    """Of pytest, by module, that the tests need. Such tests are run in one process with the code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +422,7 @@ async def _pytest(
         return UnitTestVerdict(passed=None, evidence=f"the tests are no Python: {error}")
     if not names:
         return UnitTestVerdict(passed=None, evidence="the file holds no tests")
-    if not (_NEEDS_FILES & needs or _OF_PYTEST & candidate.modules):
+    if not (check.plugins or _NEEDS_FILES & needs or _OF_PYTEST & candidate.modules):
         files = {**check.beside, check.file: check.text.encode()}
         verdict = await examine(sandbox, Tests(file=check.file, files=files, runner="pytest"), candidate)
         if not verdict.needs_one_process:

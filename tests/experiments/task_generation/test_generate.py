@@ -117,6 +117,57 @@ async def test_what_a_killed_run_has_tried_is_not_tried_again(
     assert {each.name for each in tmp_path.iterdir()} == {"killed", "whole"}
 
 
+_SUMS = """def total(numbers):
+    found = 0
+    for number in numbers:
+        found = found + number
+    return found
+
+
+def mean(numbers):
+    return total(numbers) / len(numbers)
+"""
+_OF_TOTAL = """from parcels.sums import total
+
+
+def test_total():
+    assert total([1, 2, 4]) == 7
+
+
+def test_total_of_none():
+    assert total([]) == 0
+"""
+_OF_MEAN = """from pathlib import Path
+
+from parcels.sums import mean
+
+SOURCE = Path("src/parcels/sums.py")
+
+
+def test_where_its_source_lies():
+    assert SOURCE.exists()
+
+
+def test_mean_where_its_source_lies():
+    assert SOURCE.exists()
+    assert mean([1, 3]) == 2
+"""
+
+
+async def test_a_task_whose_reference_would_not_be_paid_is_none_and_it_is_said_why(folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "parcels"
+    files = {"pyproject.toml": FILES["pyproject.toml"], "src/parcels/__init__.py": "", "src/parcels/sums.py": _SUMS}
+    for path, text in {**files, "tests/test_total.py": _OF_TOTAL, "tests/test_mean.py": _OF_MEAN}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    subject = await prepare(root, EnvironmentOptions(folder=folder))
+    assert len(subject.suite.passing) == 4
+    found = (await generate(subject, {"bug_fix": 30}, tmp_path / "tasks"))["bug_fix"]
+    # The tests of `mean` pass where they lie, and cannot where the code lies beside its tests to be examined.
+    assert {each.source for each in found.tasks} == {"parcels.sums:total"}
+    assert found.reasons["whether its reference is right cannot be told"] >= 1
+
+
 async def test_files_that_a_task_was_not_made_of_are_refused(subject: TaskSource, box: Sandbox, tmp_path: Path) -> None:
     (task,) = (await generate(subject, {"bug_fix": 1}, tmp_path / "tasks"))["bug_fix"].tasks
     with pytest.raises(InputError, match="starts from the files"):

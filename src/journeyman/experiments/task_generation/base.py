@@ -10,6 +10,7 @@ from typing import Protocol
 
 from journeyman.core import registry
 from journeyman.rewards.checks import can_fail
+from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
@@ -128,7 +129,8 @@ class Generator(Protocol):
         """What may become a task, in an order that only `chance` decides. Nothing of the repository is run here."""
 
     async def task(self, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
-        """The task, once running it has shown that it is one: what is given fails, and the reference passes.
+        """The task, once running it has shown that it is one: what is given fails. Whether its reference would be paid is asked
+        of every task, and not by its generator: see `reference_paid`.
 
         Raises:
             SandboxError: The sandbox itself failed.
@@ -202,6 +204,21 @@ def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:
         if not can_fail(check, names):
             return Rejected("its tests assert nothing that could be turned round")
     return task
+
+
+async def reference_paid(
+    task: RepositoryTask, tree: Tree, box: Sandbox, *, plugins: Sequence[str] = ()
+) -> RepositoryTask | Rejected:
+    """The task, where what examines an agent's answer pays the reference: its tests pass, and their passing is believed.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    reward = await verify(task, tree, task.right(tree).files, box, plugins=plugins)
+    if reward.value == 1.0:
+        return task
+    why = "whether its reference is right cannot be told" if reward.value is None else "the reference does not pass"
+    return Rejected(why, reward.evidence or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +298,8 @@ class Metered:
     box: Sandbox
     cpu_seconds: float = 0.0
     runs: int = 0
+    longest: float = 0.0
+    """CPU seconds of the run that took most."""
 
     @property
     def level(self) -> Level:
@@ -293,6 +312,7 @@ class Metered:
         outcome = await self.box.run(program, tools=tools)
         self.runs += 1
         self.cpu_seconds += outcome.cpu_seconds or 0.0
+        self.longest = max(self.longest, outcome.cpu_seconds or 0.0)
         return outcome
 
     async def session(

@@ -28,6 +28,7 @@ from journeyman.experiments.task_generation.base import (
     TaskSource,
     generator_of,
     keep_tree,
+    reference_paid,
     settled,
     tree_file,
 )
@@ -257,6 +258,17 @@ def generate_with(  # noqa: PLR0913 - what `generate` takes, and the workers
     return found
 
 
+async def _made(generator: Generator, draft: TaskDraft, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
+    """What becomes of a draft: a task only where an agent that gave its reference would be paid."""
+    found = await generator.task(draft, subject, box)
+    if isinstance(found, Rejected):
+        return found
+    # What is made of a commit starts from the files of before it.
+    own = found.tree == subject.tree.digest
+    tree = subject.tree if own else kept_tree(found.tree, subject.environment.folder.parent)
+    return await reference_paid(found, tree, box, plugins=subject.plugins)
+
+
 def _drafts(generator: Generator, subject: TaskSource, seed: int) -> Iterator[TaskDraft]:
     return generator.drafts(subject, random.Random(f"{seed} {subject.tree.digest} {generator.category}"))
 
@@ -310,7 +322,7 @@ def draft_item(item: dict[str, Any]) -> dict[str, Any]:
     async def tried() -> dict[str, Any]:
         async with sandbox.started(asked.sandbox, interpreter=subject.environment.interpreter) as opened:
             box = Metered(opened)
-            return {**_row(await generator.task(draft, subject, box)), "cpu_seconds": box.cpu_seconds}
+            return {**_row(await _made(generator, draft, subject, box)), "cpu_seconds": box.cpu_seconds}
 
     return asyncio.run(tried())
 
@@ -344,17 +356,32 @@ async def import_rows(
     async with sandbox.started(options.sandbox, interpreter=environment.interpreter) as box:
         for each in read_foreign(format, rows, environment=environment.digest, clone=clone, commit=options.commit):
             found.wanted = found.tried = found.tried + 1
-            result = await settled(each.task, each.tree, box, plugins=options.plugins)
+            done = await settled(each.task, each.tree, box, plugins=options.plugins)
+            result = done if isinstance(done, Rejected) else done.task
+            if not isinstance(result, Rejected):
+                result = await reference_paid(result, each.tree, box, plugins=options.plugins)
             if isinstance(result, Rejected):
                 found.reasons[result.reason] += 1
                 said(f"{each.task.source}: {result.reason}. {result.evidence.strip()[:200]}")
             else:
                 keep_tree(each.tree, options.folder)
-                found.tasks.append(result.task)
+                found.tasks.append(result)
     if not found.tasks:
         raise InputError(f"none of the {found.tried} rows of {rows} is a task that holds here; the reasons stand above")
     repository.write(path, found.tasks)
     return found
+
+
+def journal_lines(path: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a run that was killed has kept, a line each, where it began with the same head; else the journal begins anew."""
+    if path.exists():
+        # What a kill left half-written is tried again.
+        lines = [line.value for line in iter_jsonl(path, json_object, bad=lambda *_: None)]
+        if lines and lines[0] == head:
+            return lines[1:]
+        path.unlink()
+    append_line(path, json.dumps(head, sort_keys=True))
+    return []
 
 
 @dataclass(slots=True)
@@ -371,26 +398,16 @@ class _Journal:
     ) -> "_Journal":
         versions = {name: each.version for name, each in generators.items()}
         of = {"tree": subject.tree.digest, "environment": subject.environment.digest}
-        head = {**of, "seed": seed, "versions": versions, "words": words is not None}
+        head = {**of, "seed": seed, "versions": versions, "words": words is not None, "paid": True}
         place = path.with_name(f".{path.name}.tried")
-        known: dict[str, RepositoryTask | Rejected] = {}
-        if place.exists():
-            # What a kill left half-written is tried again.
-            lines = [line.value for line in iter_jsonl(place, json_object, bad=lambda *_: None)]
-            if lines and lines[0] == head:
-                known = {str(each["key"]): _result(each) for each in lines[1:]}
-            else:
-                place.unlink()
-        if not place.exists():
-            append_line(place, json.dumps(head, sort_keys=True))
-        return cls(place, known, words)
+        return cls(place, {str(each["key"]): _result(each) for each in journal_lines(place, head)}, words)
 
     async def tried(
         self, draft: TaskDraft, generator: Generator, subject: TaskSource, box: Sandbox
     ) -> RepositoryTask | Rejected:
         key = f"{generator.category} {draft.key}"
         if key not in self.known:
-            found = await generator.task(draft, subject, box)
+            found = await _made(generator, draft, subject, box)
             if self.words is not None and not isinstance(found, Rejected):
                 found = await self.words(found)
             self._keep(key, found)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
 from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
-from journeyman.experiments.task_generation.refactor import MOST_COVERING, reference_passes, rewritten
+from journeyman.experiments.task_generation.refactor import MOST_COVERING, rewritten
 from journeyman.rewards.repository.behaviour import Target, behaviour
 from journeyman.rewards.repository.instructions import SIZES, CountedCalls, as_fast, cost
 from journeyman.rewards.repository.suite import run_suite
@@ -84,7 +84,7 @@ class Performance:
             "calls": list(workload.calls),
             "sizes": list(workload.sizes),
         }
-        task = RepositoryTask(
+        return RepositoryTask(
             category=self.category,
             repository=subject.name,
             tree=subject.tree.digest,
@@ -104,7 +104,6 @@ class Performance:
             license=subject.license,
             split=split_of(subject.name, draft.source),
         )
-        return await reference_passes(task, subject, box)
 
 
 async def _calls(subject: TaskSource, target: Target, box: Sandbox) -> list[object]:

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from journeyman.experiments.task_generation.base import Rejected, TaskDraft, TaskSource
 from journeyman.rewards.development.code_measures import complexity
-from journeyman.rewards.repository import check_of
 from journeyman.rewards.repository.behaviour import FEWEST, Target, behaviour, comparable, differing
 from journeyman.rewards.repository.source import tangled
-from journeyman.rewards.repository.verdict import Work
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import SourceFunction
@@ -85,15 +83,6 @@ async def _valid(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> Rep
         return Rejected("there are too few inputs", f"{comparable(first)} of {first.recorded} recorded calls; {first.broken}")
     if why := differing(first, second):
         return Rejected("it does now this and now that", why)
-    return await reference_passes(task, subject, box)
-
-
-async def reference_passes(task: RepositoryTask, subject: TaskSource, box: Sandbox) -> RepositoryTask | Rejected:
-    """The task, where its own check says so."""
-    work = Work.of(task, subject.tree, task.right(subject.tree).files, plugins=subject.plugins)
-    reward = await check_of(task.category).check(work, box)
-    if reward.value != 1.0:
-        return Rejected("the reference does not pass", reward.evidence)
     return task
 
 

@@ -1,11 +1,13 @@
 """Are the tasks of a set sound? The reference passes each time, no cheat is paid, and no statement tells too much."""
 
 import asyncio
+import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,10 +16,11 @@ from pydantic import Field
 from journeyman import sandbox
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation.base import SLOWER, Metered
-from journeyman.experiments.task_generation.generate import FOLDER, JOBS, kept_tree
+from journeyman.experiments.task_generation.generate import FOLDER, JOBS, journal_lines, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.io.executors import Spread
 from journeyman.io.executors.jobs import JobItem
+from journeyman.io.jsonl import append_line
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
 from journeyman.rewards.repository.verdict import TESTS_SECONDS
@@ -29,7 +32,7 @@ from journeyman.tasks.repository.tree import Tree
 TIMES = 3
 """How often the reference must pass."""
 _SPARE = 10.0
-"""Seconds of CPU that all else may take beside `SLOWER` times what the reference took: many a cheat is a loop without end."""
+"""CPU seconds that a run of all else may take beside `SLOWER` times the reference's longest: a cheat may be an endless loop."""
 MOST_ALIKE = 3
 """Tasks that are made of one function by one operator."""
 
@@ -96,13 +99,14 @@ class Validation:
         }
 
 
-async def validate(
+async def validate(  # noqa: PLR0913 - what is asked, and of what
     tasks: Sequence[RepositoryTask],
     folder: Path = FOLDER,
     *,
     box: str = "auto",
     every: bool = False,
     plugins: Sequence[str] = (),
+    journal: Path | None = None,
     told: Callable[[RepositoryTask, Validation], None] = lambda *_: None,
 ) -> Validation:
     """Examine tasks by running them.
@@ -111,21 +115,58 @@ async def validate(
         folder: Where environments and the files of repositories are kept.
         every: Try every cheat on each task, instead of one of each kind.
         plugins: Of pytest, by module, that the tests need.
-        told: Called after each task.
+        journal: Where what was found of each task is kept as long as this goes on: a run that was killed goes on there.
+        told: Called after each task with what was found of it.
 
     Raises:
         InputError: An environment or the files of a task are not there.
         SandboxError: The sandbox failed.
     """
     found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
+    kept = _Kept.opened(journal, every=every, plugins=list(plugins), sandbox=box)
+
+    def done(task: RepositoryTask, part: Validation) -> None:
+        kept.add(task.id, part)
+        told(task, part)
+
     for digest, each in _by_environment(tasks).items():
         async with _examiner(folder, digest, box, plugins=plugins, every=every) as examiner:
-            found.flaws += await examiner.lying_about(each)
-            for part in await examiner.examine(each, lambda task: told(task, found)):
-                found.include(part)
-            found.runs += examiner.box.runs
-            found.cpu_seconds += examiner.box.cpu_seconds
+            if (lying := _key(digest, each)) not in kept.found:
+                kept.add(lying, await examiner.lying_about(each))
+            await examiner.examine([task for task in each if task.id not in kept.found], done)
+        for part in (kept.found[key] for key in (lying, *(task.id for task in each))):
+            found.include(part)
+    kept.done()
     return found
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was found, by task, and of all in an environment together."""
+
+    path: Path | None
+    found: dict[str, Validation]
+
+    @classmethod
+    def opened(cls, path: Path | None, **how: Any) -> "_Kept":
+        """With what a killed run of the same code has found, where it asked in the same way."""
+        rows = journal_lines(path, {"journeyman": version("journeyman"), **how}) if path else []
+        return cls(path, {str(row["key"]): Validation.of_json(row["found"]) for row in rows})
+
+    def add(self, key: str, found: Validation) -> None:
+        self.found[key] = found
+        if self.path:
+            append_line(self.path, json.dumps({"key": key, "found": found.as_json()}))
+
+    def done(self) -> None:
+        if self.path:
+            self.path.unlink(missing_ok=True)
+
+
+def _key(environment: str, tasks: Sequence[RepositoryTask]) -> str:
+    """Names what is asked of all tasks in an environment together."""
+    ids = hashlib.sha256(" ".join(sorted(task.id for task in tasks)).encode())
+    return f"{environment} {ids.hexdigest()[:16]}"
 
 
 class TaskExamination(JobItem):
@@ -149,24 +190,29 @@ def validate_with(
     tasks: Sequence[RepositoryTask],
     how: TaskExamination,
     *,
-    told: Callable[[RepositoryTask], None] = lambda _: None,
+    journal: Path | None = None,
+    told: Callable[[RepositoryTask, Validation], None] = lambda *_: None,
 ) -> Validation:
     """`validate`, where each worker takes a task at a time, and finds the folder at the same place. Where what is right can be
     read is looked for here, once for an environment. A task that took longer than it may is not known to be sound."""
     found = Validation(tasks=len(tasks), flaws=list(alike(tasks)))
+    kept = _Kept.opened(journal, every=how.every, plugins=how.plugins, sandbox=how.sandbox)
 
-    async def lying(digest: str, each: Sequence[RepositoryTask]) -> None:
+    async def lying_about(digest: str, each: Sequence[RepositoryTask]) -> Validation:
         async with how.examiner(digest) as examiner:
-            found.flaws += await examiner.lying_about(each)
-            found.runs += examiner.box.runs
-            found.cpu_seconds += examiner.box.cpu_seconds
+            return await examiner.lying_about(each)
 
     for digest, each in _by_environment(tasks).items():
-        asyncio.run(lying(digest, each))
-        items = (_ValidateItem(task=task.as_json(), **how.json_item()).json_item() for task in each)
-        for task, part in zip(each, spread.map(validate_item, items, failed=_given_up), strict=True):
-            found.include(Validation.of_json(part))
-            told(task)
+        if (lying := _key(digest, each)) not in kept.found:
+            kept.add(lying, asyncio.run(lying_about(digest, each)))
+        left = [task for task in each if task.id not in kept.found]
+        items = (_ValidateItem(task=task.as_json(), **how.json_item()).json_item() for task in left)
+        for task, row in zip(left, spread.map(validate_item, items, failed=_given_up), strict=True):
+            kept.add(task.id, part := Validation.of_json(row))
+            told(task, part)
+        for part in (kept.found[key] for key in (lying, *(task.id for task in each))):
+            found.include(part)
+    kept.done()
     return found
 
 
@@ -181,9 +227,7 @@ def validate_item(item: dict[str, Any]) -> dict[str, Any]:
 
     async def examined() -> Validation:
         async with asked.examiner(task.environment) as examiner:
-            (found,) = await examiner.examine([task], lambda _: None)
-            found.tasks, found.runs, found.cpu_seconds = 1, examiner.box.runs, examiner.box.cpu_seconds
-            return found
+            return await examiner.one(task)
 
     return asyncio.run(examined()).as_json()
 
@@ -201,14 +245,14 @@ async def _examiner(
 ) -> AsyncIterator["_Examiner"]:
     interpreter = environments.opened(folder, environment).interpreter
     async with sandbox.started(box, interpreter=interpreter) as opened:
-        yield _Examiner(Metered(opened), folder, tuple(plugins), every)
+        yield _Examiner(opened, folder, tuple(plugins), every)
 
 
 @dataclass(slots=True)
 class _Examiner:
     """Examines the tasks of one environment."""
 
-    box: Metered
+    box: Sandbox
     folder: Path
     plugins: tuple[str, ...]
     every: bool
@@ -219,50 +263,51 @@ class _Examiner:
             self.trees[task.tree] = kept_tree(task.tree, self.folder)
         return self.trees[task.tree]
 
-    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask], None]) -> list[Validation]:
-        """What was found of each, in their order, whichever was done first."""
+    async def examine(self, tasks: Sequence[RepositoryTask], told: Callable[[RepositoryTask, Validation], None]) -> None:
+        """Tell what was found of each, whichever was done first."""
         free = asyncio.Semaphore(JOBS)
 
-        async def one(task: RepositoryTask) -> Validation:
+        async def examined(task: RepositoryTask) -> None:
             async with free:
-                found = Validation(flaws=[Flaw(task.id, "leak", told) for told in told_by(task, self.tree(task))])
-                await self._tried(task, found)
-                told(task)
-                return found
+                told(task, await self.one(task))
 
-        return await asyncio.gather(*(one(task) for task in tasks))
+        await asyncio.gather(*map(examined, tasks))
 
-    async def _tried(self, task: RepositoryTask, found: Validation) -> None:
-        tree, flaws, unknown = self.tree(task), found.flaws, found.unknown
-        took = 0.0
-        for _ in range(TIMES):
-            metered = Metered(self.box)
-            right = await self._paid(task, task.right(tree).files, metered)
-            took = max(took, metered.cpu_seconds)
-            unknown["reference"] += right.value is None
-            if right.value != 1.0:
-                flaws.append(Flaw(task.id, "reference", right.evidence))
+    async def one(self, task: RepositoryTask) -> Validation:
+        """What was found of a task by itself."""
+        tree, box = self.tree(task), Metered(self.box)
+        found = Validation(tasks=1, flaws=[Flaw(task.id, "leak", told) for told in told_by(task, tree)])
+        # Once as it is, then with a comment and so beside the reference: what does now this and now that is seen.
+        right = task.right(tree)
+        for left in (right, *[commented(task, tree, right)] * (TIMES - 1)):
+            reward = await self._paid(task, left.files, box)
+            found.unknown["reference"] += reward.value is None
+            if reward.value != 1.0:
+                found.flaws.append(Flaw(task.id, "reference", reward.evidence))
                 break
-        seconds = min(TESTS_SECONDS, _SPARE + SLOWER * took)
-        empty = await self._paid(task, _as_given(task, tree), seconds=seconds)
+        seconds = min(TESTS_SECONDS, _SPARE + SLOWER * box.longest)
+        # Who has changed nothing at all is refused unseen.
+        empty = await self._paid(task, commented(task, tree, task.start(tree)).files, box, seconds=seconds)
         if empty.value != 0.0:
-            flaws.append(Flaw(task.id, "empty", empty.evidence))
+            found.flaws.append(Flaw(task.id, "empty", empty.evidence))
         for attempt in attempts(task, tree, every=self.every):
             cheat = attempt.cheat
             found.attempts[cheat.kind] += 1
-            reward = await self._paid(task, attempt.left, seconds=seconds)
-            unknown[cheat.kind] += reward.value is None
+            reward = await self._paid(task, attempt.left, box, seconds=seconds)
+            found.unknown[cheat.kind] += reward.value is None
             if reward.value:
-                flaws.append(Flaw(task.id, f"paid: {cheat.name}", reward.evidence))
+                found.flaws.append(Flaw(task.id, f"paid: {cheat.name}", reward.evidence))
+        found.runs, found.cpu_seconds = box.runs, box.cpu_seconds
+        return found
 
     def _paid(
-        self, task: RepositoryTask, left: Mapping[str, bytes], box: Sandbox | None = None, *, seconds: float = TESTS_SECONDS
+        self, task: RepositoryTask, left: Mapping[str, bytes], box: Sandbox, *, seconds: float = TESTS_SECONDS
     ) -> Awaitable[Reward]:
-        return verify(task, self.tree(task), left, box or self.box, plugins=self.plugins, seconds=seconds)
+        return verify(task, self.tree(task), left, box, plugins=self.plugins, seconds=seconds)
 
-    async def lying_about(self, tasks: Sequence[RepositoryTask]) -> list[Flaw]:
+    async def lying_about(self, tasks: Sequence[RepositoryTask]) -> Validation:
         """Where code in the sandbox can read what is right: beside what is given, or anywhere on the file system."""
-        flaws, wanted, by_path = list[Flaw](), dict[str, str](), dict[str, set[str]]()
+        box, flaws, wanted, by_path = Metered(self.box), list[Flaw](), dict[str, str](), dict[str, set[str]]()
         for task in tasks:
             given = task.start(self.tree(task))
             for path, text in _right_texts(task, self.tree(task)):
@@ -274,15 +319,15 @@ class _Examiner:
                     flaws.append(Flaw(task.id, "found", f"what is right stands in {at}, which is given"))
             if (at := next((other for other in given.files if ".git" in PurePosixPath(other).parts), None)) is not None:
                 flaws.append(Flaw(task.id, "found", f"the history is given: {at}"))
-        for name, evidence in await _searched(self.box, wanted):
+        for name, evidence in await _searched(box, wanted):
             flaws += [Flaw(id, "found", evidence) for id in sorted(by_path.get(name, {task.id for task in tasks}))]
-        return flaws
+        return Validation(flaws=flaws, runs=box.runs, cpu_seconds=box.cpu_seconds)
 
 
-def _as_given(task: RepositoryTask, tree: Tree) -> Mapping[str, bytes]:
-    """What was given, with a comment: who has changed nothing at all is refused unseen."""
-    given, place = task.start(tree), place_of(task, tree)
-    return given.files if place is None else given.changed({place.path: f"{given.text(place.path)}\n# nothing\n"}).files
+def commented(task: RepositoryTask, tree: Tree, state: Tree) -> Tree:
+    """A state of the repository with a comment more where the reference changes something."""
+    place = place_of(task, tree)
+    return state if place is None else state.changed({place.path: f"{state.text(place.path)}\n# nothing\n"})
 
 
 def _right_texts(task: RepositoryTask, tree: Tree) -> Iterator[tuple[str, str]]:

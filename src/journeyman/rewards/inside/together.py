@@ -22,12 +22,13 @@ class _Examined(Outcomes):
             pytest.skip()
 
 
-def run(report: Callable[[str], object], file: str, modules: Sequence[str], conftest: bool) -> None:
+def run(report: Callable[[str], object], file: str, modules: Sequence[str], *, conftest: bool, plugins: Sequence[str]) -> None:
     """Run a file of tests with the code beside it, which hides nothing of the standard library's.
 
     Args:
         modules: The code's, for tests to import even where others of these names are installed.
         conftest: Whether there is one by the tests' author.
+        plugins: Of pytest, by module, that are to be loaded.
     """
     here = str(Path.cwd())
     sys.path[:] = [path for path in sys.path if path not in ("", here)]
@@ -43,6 +44,6 @@ def run(report: Callable[[str], object], file: str, modules: Sequence[str], conf
     # Whatever shows the source of a failure parses it anew, which code that has used up the stack once can make impossible.
     options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull]
     # Without the last pytest looks through the folders above, and where walls keep it from these it finds no test at all.
-    options += [f"--rootdir={here}", f"--confcutdir={here}"]
+    options += [f"--rootdir={here}", f"--confcutdir={here}", *(word for name in plugins for word in ("-p", name))]
     pytest.main([*options, *([] if conftest else ["--noconftest"]), file], plugins=[outcomes])
     report(json.dumps({"became": outcomes.became, "why": outcomes.why}))

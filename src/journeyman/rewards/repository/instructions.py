@@ -1,6 +1,7 @@
 """What a function costs, in instructions of the processor: the same on a machine that is busy, as no time is.
 
-Counted by valgrind's callgrind in the sandbox, in a fresh Python for each size, less what one takes that calls nothing.
+Counted by valgrind's callgrind in the sandbox, for each size in a process forked from one that has imported the code, less what
+one takes that calls nothing.
 """
 
 import json
@@ -23,36 +24,44 @@ _NOISE = 500_000
 """Instructions by which two runs of the same may differ, with room."""
 MISSING = "valgrind is not installed where the check runs, so what the code costs cannot be told: apt install valgrind"
 
-_COUNT = f"""import hashlib, json, os, secrets, shutil, subprocess, sys
-valgrind = shutil.which("valgrind")
+_COUNT = f"""import hashlib, json, os, secrets, shutil, subprocess, sys, tempfile
+valgrind, sizes, folder = None if TELL else shutil.which("valgrind"), [0, *SIZES], tempfile.mkdtemp()
+# The code under it does not know where that is written. It is written after it has ended, and read before it is run again.
+place = os.path.join("/tmp", secrets.token_hex(16))
+counting = [valgrind, "--tool=callgrind", f"--callgrind-out-file={{place}}.%p"] if valgrind else []
 program, spec = os.path.abspath("{PACKAGE}/workload.py"), os.path.abspath("{PACKAGE}/workload.json")
-python = [sys.executable, "-I", "-S", program, spec]
+words = [*counting, sys.executable, "-I", "-S", program, spec, folder, *map(str, sizes)]
 settings = {{"PATH": os.environ.get("PATH", ""), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}}
 
-def ran(words):
-    return subprocess.run(words, capture_output=True, text=True, env=settings)
+def count(process):
+    path = f"{{place}}.{{process}}"
+    with open(path) as file:
+        (found,) = {{int(line.split()[1]) for line in file if line.startswith(("summary:", "totals:"))}}
+    os.unlink(path)
+    return found
 
-def counted(size):
-    # The code under it does not know where that is written, and it is written after it has ended.
-    place = os.path.join("/tmp", secrets.token_hex(16))
-    done = ran([valgrind, "--tool=callgrind", f"--callgrind-out-file={{place}}", *python, str(size)])
-    lines = [line for line in open(place) if line.startswith(("summary:", "totals:"))]
-    if done.returncode or len({{line.split()[1] for line in lines}}) != 1:
-        raise SystemExit(f"it failed with a size of {{size}}: {{done.stderr[-300:]}}")
-    return int(lines[0].split()[1])
+def ran(said):
+    pipes = {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}}
+    with subprocess.Popen(words, **pipes, env=settings, text=True, bufsize=1) as process:
+        for size in sizes:
+            process.stdin.write("+")
+            process.stdin.flush()
+            ended = int(process.stdout.readline())
+            with open(f"{{folder}}/{{size}}", "rb") as file:
+                # What is large is known by its digest.
+                yield count(ended) if valgrind else 0, hashlib.sha256(file.read()).hexdigest()
 
-told = [ran([*python, str(size), "tell"]) for size in SIZES]
-# What is large is known by its digest.
-gave = [hashlib.sha256(each.stdout.encode("utf-8", "surrogatepass")).hexdigest() for each in told]
-if any(each.returncode for each in told):
-    tools.report(json.dumps({{"broken": next(each.stderr[-300:] for each in told if each.returncode)}}))
-elif TELL:
-    tools.report(json.dumps({{"gave": gave, "counts": None}}))
-elif valgrind is None:
+if valgrind is None and not TELL:
     tools.report(json.dumps({{"missing": True}}))
 else:
-    base = counted(0)
-    tools.report(json.dumps({{"gave": gave, "counts": [counted(size) - base for size in SIZES]}}))
+    with tempfile.TemporaryFile("w+") as said:
+        try:
+            (base, _), *found = ran(said)
+            told = {{"gave": [each for _, each in found], "counts": [each - base for each, _ in found]}}
+        except (OSError, ValueError):
+            said.seek(0)
+            told = {{"broken": f"it came to no end: {{said.read()[-300:]}}"}}
+    tools.report(json.dumps(told))
 """
 
 

@@ -1,7 +1,7 @@
 """Is the work done? Tests that failed pass, those that passed still do, and their passing is believed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from journeyman.core.score import Reward
@@ -86,7 +86,7 @@ async def believed(work: Work, box: Sandbox) -> Reward:
     limits = limits_for(work.left, work.seconds)
     checks = checks_of(work.task, work.task.examined(work.tree, work.right))
     # One after the other: whoever fakes results fakes them in the first file.
-    for check in checks:
+    for check in (replace(each, plugins=work.plugins) for each in checks):
         (result,) = await run_checks(box, [check], files=code_of(work.left), reference=code_of(work.right), limits=limits)
         if not result.passed:
             return done(result.passed, result.evidence)
