@@ -175,6 +175,7 @@ class PipelineFolder:
 
     def keep(self, plan: StagePlan, *, state: State, **more: Any) -> StageRecord:
         more.setdefault("began", wiring.now().isoformat())
+        more.setdefault("before", plan.record.ended if plan.record else ())
         record = StageRecord(
             stage=plan.stage.name, key=plan.key or "", command=plan.command, parts=plan.parts, state=state, **more
         )
@@ -183,9 +184,9 @@ class PipelineFolder:
         return record
 
     def _earlier(self, stage: PipelineStage) -> tuple[StageRecord, ...]:
-        """What came of the same stage before, with whatever settings."""
+        """What came of the same stage before, with whatever settings, where it ever came to its end."""
         found = [StageRecord.read(path) for path in self.folder.glob(f"{stage.name}-*.json")]
-        ended = [each for each in found if each.state == "done" and each.command[: len(stage.command)] == stage.command]
+        ended = [each for each in found if each.ended and each.command[: len(stage.command)] == stage.command]
         return tuple(sorted(ended, key=lambda each: each.began))
 
     def keep_run(self, run: PipelineRun) -> None:
