@@ -114,11 +114,11 @@ def money(folder: Path) -> dict[str, Any]:
     return {"runs": runs, "budgets": budgets, "held": all(each["cost"] <= TENTH * each["budget"] for each in budgets)}
 
 
-def desk(folder: Path, *, quick: bool) -> dict[str, Any]:
+def desk(folder: Path, steps: int | None) -> dict[str, Any]:
     (folder / "pipeline.toml").write_text(preset("desk"))
     servers = folder / ".journeyman" / "servers"
     runs = []
-    for found in forecast(folder, *(["--quick"] if quick else ())):
+    for found in forecast(folder, *(["--set", f"train.max_steps={steps}"] if steps else ())):
         runs.append(found)
         # One rollout is open in a slot, and what was deployed need not answer any more.
         typed(folder, "releases", "close", "weights", "--reason", "the next run")
@@ -130,13 +130,13 @@ def desk(folder: Path, *, quick: bool) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--part", choices=("desk", "money"), nargs="+", default=["desk", "money"])
-    parser.add_argument("--quick", action="store_true", help="a training of a few updates, which the gate may refuse")
+    parser.add_argument("--steps", type=int, metavar="N", help="updates of the desk's training, instead of the preset's")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found: dict[str, Any] = {}
     for part in options.part:
         with tempfile.TemporaryDirectory() as folder:
-            found[part] = desk(Path(folder), quick=options.quick) if part == "desk" else money(Path(folder))
+            found[part] = desk(Path(folder), options.steps) if part == "desk" else money(Path(folder))
         if not options.json:
             print(part, *(json.dumps(each) for each in found[part].pop("runs")), json.dumps(found[part]), sep="\n  ")
     if options.json:

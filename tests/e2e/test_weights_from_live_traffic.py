@@ -24,6 +24,7 @@ from journeyman.models import embedded_weights
 from journeyman.optimizers.weights import llamacpp
 from journeyman.tasks import desk
 from journeyman.tasks.answers import judge_answer
+from tests.serving.gateway.test_passing import ask
 from tests.serving.gateway.test_process import served, stopped, until
 from tests.support import warm
 
@@ -65,7 +66,7 @@ plan = "plan.json"
 budget = {{ cost_per_day = inf }}
 deploy = "deploy llamacpp {{run}} --detach --port 0 --release --replaces desk-*"
 [learn.commands]
-weights = "train weights --method grpo --tasks live --domain {SHOP} --base-model embedded:base"
+weights = "train weights --method grpo --tasks live --domain {SHOP} --base-model embedded:base --max-steps 24"
 """
 
 
@@ -151,6 +152,7 @@ def test_a_model_that_is_told_what_it_should_have_answered_is_trained_served_and
         journeyman(tmp_path, "learn", "pause", "--reason", "the walk is over")
         undone = journeyman(tmp_path, "learn", "undo", turn()["id"], "--reason", "the walk is over")
         assert undone["served"].endswith("serves what it did before: base")
+        assert until(lambda: not json.loads(ask(url, "/health", None, "GET")[2])["releases"]["slots"].get(slot))
         customers.come(tasks[len(customers.right) :][:20])
         assert sum(customers.right[-20:]) < 5
         assert stopped(process) == 0
