@@ -43,7 +43,7 @@ held_out = 40
 
 [evaluate]
 command = "evaluate"
-arguments = ["{{train.playbook_path}}"]
+playbook = "{{train.playbook_path}}"
 dataset = "custom"
 input = "sums.json"
 model = "openai:pupil@{url}"
