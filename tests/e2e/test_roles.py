@@ -1,5 +1,6 @@
 """Workers of an orchestrator learn from the same episodes, each from its own steps, and each is served what is its own."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,13 @@ def test_each_role_learns_from_its_own_steps_of_the_same_episodes_and_no_other_i
         slots = {slot["agent"]: slot for slot in learned["slots"]}
         assert {slots[f"{role}-clerk"]["verdict"] for role in ROLES} == {"checked"}, learned
         assert slots["head"]["candidate"] is None, slots["head"]
+
+        # What is forgotten of an episode is forgotten by every role.
+        files = [tmp_path / slots[f"{role}-clerk"]["playbook_path"] for role in ROLES]
+        behind = [set(bullet["provenance"]["traces"]) for file in files for bullet in json.loads(file.read_text())["bullets"]]
+        both = next(one & other for one in behind[:1] for other in behind[-1:])
+        lowered = run(tmp_path, "traces", "forget", "--trace", min(both), "--dry-run")["playbooks"]
+        assert {Path(each["file"]).name for each in lowered} == {file.name for file in files}
 
         about = ("--agent", "lima-clerk", "--domain", "shops", "--share", "1", "--reason", "its own refusals taught it")
         run(tmp_path, "releases", "start", slots["lima-clerk"]["candidate"], *about)
