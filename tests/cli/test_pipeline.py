@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from journeyman.cli import main, root
 from journeyman.cli.pipeline_file import read
 from journeyman.core.errors import InputError
+from journeyman.experiments.pipeline.stages import PipelineStage, StagePlan, StageRecord, cost_of, expected_of_all
 from journeyman.stores.traces import open_traces
 from tests.optimizers.weights.data.attempts import answered
 
@@ -165,6 +167,67 @@ def test_a_budget_stops_before_the_next_stage_and_two_runs_do_not_share_a_folder
 )
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     assert said in refusal(tmp_path / "pipeline.toml", text)
+
+
+def took(seconds: float, command: str, **more: Any) -> StageRecord:
+    parts = {"command": command}
+    return StageRecord(
+        stage="train", key="k", command=tuple(command.split()), parts=parts, state="done", began="", seconds=seconds, **more
+    )
+
+
+def forecast(command: str, *earlier: StageRecord) -> tuple[float, float, float] | None:
+    stage = PipelineStage(name="train", command=("train", "weights"))
+    plan = StagePlan(stage=stage, key="k", command=(), parts={"command": command}, record=None, why="new", earlier=earlier)
+    return plan.expected("seconds")
+
+
+def test_what_a_stage_will_take_is_what_it_took_with_the_settings_that_are_most_like_these() -> None:
+    short, long = "train weights --quick --seed 1", "train weights --seed 1"
+    assert forecast(long, took(5.0, short), took(200.0, long)) == (200.0, 200.0, 200.0)
+    assert forecast("train weights --seed 2", took(5.0, short), took(200.0, long), took(180.0, long)) == (180.0, 200.0, 200.0)
+    # Nothing is more alike than the same.
+    again = took(190.0, long, before=({"seconds": 170.0}, {"seconds": 260.0}))
+    assert forecast(long, again, took(5.0, short)) == (170.0, 190.0, 260.0)
+    assert forecast(long) is None
+
+
+def test_what_all_stages_take_is_known_where_each_is() -> None:
+    stage = PipelineStage(name="train", command=("train", "weights"))
+    known = StagePlan(
+        stage=stage, key="k", command=(), parts={}, record=None, why="new", earlier=(took(5.0, "train weights", cost=0.2),)
+    )
+    there, new = replace(known, why=""), replace(known, earlier=())
+    gate = replace(new, stage=PipelineStage(name="gate", command=()))
+    assert expected_of_all([known, known, there, gate], "seconds") == (10.0, 10.0, 10.0)
+    assert expected_of_all([known, known], "cost") == (0.4, 0.4, 0.4)
+    assert expected_of_all([known, new], "seconds") is None
+
+
+ROLES = {"generator": {"calls": 3, "cost": 0.2}, "reflector": {"calls": 1, "cost": 0.1}}
+SPENT = {"baseline": {"attempts": 4, "cost": 0.5}, "candidate": {"attempts": 4, "cost": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"),
+    [
+        ({"cost": 2}, 2.0),
+        ({"spent": {"cost": 0.5}}, 0.5),
+        ({"slots": [{"cost": 0.25}, {"cost": 0.5}]}, 0.75),
+        ({"slots": []}, 0.0),
+        ({"slots": [{"cost": 0.25}, {"cost": None}]}, None),
+        ({"metrics": {"roles": ROLES}, "evaluation": None}, 0.3),
+        ({"metrics": {"roles": ROLES}, "evaluation": {"spent": SPENT}}, 1.8),
+        ({"metrics": {"roles": {**ROLES, "reflector": {"calls": 1, "cost": None}}}}, None),
+        ({"passed": True, "spent": SPENT}, 1.5),
+        ({"spent": {**SPENT, "baseline": {"cost": 0.5, "calls_without_price": 2}}}, None),
+        ({"rows": 3}, None),
+    ],
+)
+def test_what_a_command_cost_is_the_sum_of_all_that_it_says_and_unknown_where_a_part_is(
+    said: dict[str, Any], cost: float | None
+) -> None:
+    assert cost_of(said) == (None if cost is None else pytest.approx(cost))
 
 
 def test_a_value_of_one_run_names_a_table_and_a_key(tmp_path: Path) -> None:

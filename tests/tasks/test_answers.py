@@ -19,7 +19,7 @@ from journeyman.core.score import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.tasks import answers
-from journeyman.tasks.answers import Exact, Number, final_number, final_text, judge_number, truth, whole_number
+from journeyman.tasks.answers import Exact, ExactOrNear, Number, final_number, final_text, judge_number, truth, whole_number
 
 pytestmark = pytest.mark.service
 
@@ -151,6 +151,9 @@ async def test_an_empty_attempt_is_wrong_and_not_unknown() -> None:
         ("B", "<answer>\nb. Paris, the capital\n</answer>"),
         ("B) Paris", "Answer: (B)"),
         ("B) Paris", "Answer: B: **paris**"),
+        ('{"sku": "mug-blue", "amount": 3}', 'Here it is:\n```json\n{\n  "amount": 3,\n  "sku": "mug-blue"\n}\n```'),
+        ("[1, 2]", "[1,2]"),
+        ("[3]", "Answer: 3"),
     ],
 )
 async def test_a_custom_answer_is_compared_by_what_it_says(answer: str, reply: str) -> None:
@@ -168,12 +171,42 @@ async def test_a_custom_answer_is_compared_by_what_it_says(answer: str, reply: s
         ("B", "Answer: C) Paris"),
         ("B) Paris", "Answer: B) London"),
         ("B", "Answer: Berlin"),
+        ('{"city": "OSLO"}', '{"city": "Oslo"}'),
+        ('{"city": "OSLO"}', '{\n  "town": "OSLO"\n}'),
+        ('{"amount": 1}', '{"amount": true}'),
     ],
 )
 async def test_another_custom_answer_is_wrong_and_the_evidence_says_so(answer: str, reply: str) -> None:
     verdict = await exact(answer, reply)
     assert verdict.value == 0.0
     assert f'expected "{answer}", got' in verdict.evidence
+
+
+async def graded(answer: str, reply: str) -> float:
+    value = (await ExactOrNear().grade(Task(id="t", question="q", answer=answer), trace(reply))).value
+    assert value is not None
+    return value
+
+
+async def test_an_answer_in_json_is_the_nearer_the_more_of_its_fields_are_right() -> None:
+    right = '{"name": "order", "arguments": {"place": "OSLO", "price": "700"}}'
+    told = [
+        "I do not know.",
+        '{"name": "quote", "arguments": {"city": "Oslo", "price": "7.00"}}',
+        '{"name": "order", "arguments": {"city": "Oslo", "price": "700"}}',
+        '{"name": "order", "arguments": {"place": "Oslo", "price": "700"}}',
+        '{"name": "order", "arguments": {"place": "OSLO", "price": "700", "rush": "no"}}',
+        '{"arguments": {"price": "700", "place": "OSLO"}, "name": "order"}',
+    ]
+    found = [await graded(right, reply) for reply in told]
+    assert found == sorted(set(found))
+    assert (found[0], found[-1]) == (0.0, 1.0)
+    assert (await graded("Paris", "paris."), await graded("Paris", "Rome")) == (1.0, 0.0)
+
+
+@given(st.text(), st.text())
+async def test_only_what_is_right_is_graded_as_right(answer: str, reply: str) -> None:
+    assert (await graded(f'{{"a": {json.dumps(answer)}}}', f'{{"a": {json.dumps(reply)}}}') == 1.0) == (answer == reply)
 
 
 def test_a_text_with_a_number_in_it_is_no_number() -> None:

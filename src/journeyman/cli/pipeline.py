@@ -15,10 +15,22 @@ from journeyman.cli.pipeline_file import read, tables_of
 from journeyman.cli.shared import emit, json_option, project_folder, together
 from journeyman.core.errors import InputError
 from journeyman.experiments.pipeline.runner import PipelineFolder, RunOptions
-from journeyman.experiments.pipeline.stages import FOLDER, Budget, Found, Pipeline, PipelineRun, StagePlan, StageRecord, runs_in
+from journeyman.experiments.pipeline.stages import (
+    FOLDER,
+    Budget,
+    Found,
+    Pipeline,
+    PipelineRun,
+    StagePlan,
+    StageRecord,
+    Taken,
+    expected_of_all,
+    runs_in,
+)
 from journeyman.experiments.settings import toml_value
 
 FILE = "pipeline.toml"
+_TAKEN: tuple[Taken, ...] = ("seconds", "cpu_seconds", "cost")
 
 
 @click.group(
@@ -96,7 +108,8 @@ def import_(file: Path, as_json: bool) -> None:
 def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **given: Any) -> None:
     """Say what is there already, what would be carried out and why, and what that will take.
 
-    Times and costs are those of earlier runs of the same stages: the middle one, and the least and the most.
+    Times and costs are those of earlier runs of the same stages, of the runs whose settings are most like these: the middle
+    one, and the least and the most. The last line adds them up.
 
     \b
     Examples:
@@ -107,7 +120,8 @@ def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **giv
     plans = folder.plan(RunOptions(begin=begin, only=only, trust=trust))
     if not as_json:
         _show_plan(plans, folder.pipeline.budget)
-    emit({"pipeline": folder.pipeline.name, "stages": [_planned(each) for each in plans]}, as_json=as_json)
+    whole = {what: expected_of_all(plans, what) for what in _TAKEN}
+    emit({"pipeline": folder.pipeline.name, "stages": [_planned(each) for each in plans], **whole}, as_json=as_json)
 
 
 @command.command("run")
@@ -312,7 +326,7 @@ def _planned(plan: StagePlan) -> dict[str, Any]:
         "cached": plan.is_cached,
         "why": plan.why,
         "command": " ".join(plan.command),
-        **{what: plan.expected(what) for what in ("seconds", "cpu_seconds", "cost")},
+        **{what: plan.expected(what) for what in _TAKEN},
     }
 
 
@@ -320,8 +334,11 @@ def _show_plan(plans: Sequence[StagePlan], budget: Budget) -> None:
     columns = [*named_columns("stage", "time", "CPU", "cost"), *named_columns("what becomes of it")]
     rows = []
     for plan in plans:
-        told = ("", "", "") if plan.is_cached else (_span(plan, "seconds"), _span(plan, "cpu_seconds"), _span(plan, "cost"))
+        told = [] if plan.is_cached or plan.stage.is_gate else [_span(plan.expected(what), what) for what in _TAKEN]
+        told = told or [""] * len(_TAKEN)
         rows.append((plan.stage.name, *told, "is there already" if plan.is_cached else plan.why))
+    if any(not plan.is_cached for plan in plans):
+        rows.append(("all", *(_span(expected_of_all(plans, what), what) for what in _TAKEN), ""))
     table(columns, rows)
     for plan in plans:
         if not plan.is_cached and not plan.stage.is_gate:
@@ -336,11 +353,9 @@ def _show_plan(plans: Sequence[StagePlan], budget: Budget) -> None:
         write(f"It stops at {' or '.join(filter(None, bounds))}.")
 
 
-def _span(plan: StagePlan, what: Any) -> str:
+def _span(found: tuple[float, float, float] | None, what: Taken) -> str:
     """The middle of what it took, between the least and the most."""
-    if plan.stage.is_gate:
-        return ""
-    if (found := plan.expected(what)) is None:
+    if found is None:
         return "unknown"
     low, middle, high = (f"${value:.4f}" if what == "cost" else duration(value) for value in found)
     return middle if low == high else f"{middle} ({low} to {high})"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from journeyman.optimizers.playbook.evidence import EvidenceGroup
 
 OWN = (
-    "agent", "last", "since", "until", "session", "min_principals", "min_groups", "held_out_share", "max_calls",
+    "agent", "by_role", "last", "since", "until", "session", "min_principals", "min_groups", "held_out_share", "max_calls",
     "leave_one_out", "approve", "bullet_days",
 )  # fmt: skip
 """Options that no other way of training has."""

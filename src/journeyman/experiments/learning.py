@@ -452,7 +452,7 @@ class _TurnAtWork:
 
     def _cost(self, result: Mapping[str, Any]) -> float | None:
         """What it said that it cost; what it was allowed where it does not say so."""
-        told = _costs(result)
+        told = cost_of(result)
         return self.left.cost_of_turn if told is None else told
 
     def _looks(self, outcome: TurnOutcome) -> int:
@@ -588,14 +588,6 @@ def rollout_of(turn: LearnTurn, rollouts: RolloutStore) -> Rollout | None:
     slot = slot_of(turn.subject)
     found = rollouts.rollouts(slot) if slot is not None else ()
     return next((each for each in found if each.events[0].cause.reason.startswith(_begins(turn))), None)
-
-
-def _costs(result: Mapping[str, Any]) -> float | None:
-    slots = result.get("slots")
-    if not isinstance(slots, list):
-        return cost_of(result)
-    told = [each.get("cost") for each in slots]
-    return None if any(each is None for each in told) else float(sum(told))
 
 
 def _run_of(turn: LearnTurn) -> str:

@@ -153,7 +153,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False, data: questions.
     if config.dataset_name == FUNCTION_CALLS:
         return _function_calls(config)
     if config.dataset_name == LIVE:
-        return Dataset(name=LIVE, tasks=() if bare else _live(config), verifier=answers.Exact())
+        return Dataset(name=LIVE, tasks=() if bare else _live(config), verifier=answers.ExactOrNear())
     if config.dataset_name == REPOSITORY:
         return _repository(config)
     return _desk(config) if config.dataset_name == "desk" else _from_files(config)

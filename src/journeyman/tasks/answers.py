@@ -1,8 +1,11 @@
 """Is that answer right? Finds the final answer in a reply, whatever stands around it, and compares it with the truth."""
 
+import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from journeyman.core.score import Reward
 from journeyman.core.task import Task
@@ -57,6 +60,8 @@ _OPTION = re.compile(r"\(?(?P<letter>[A-Za-z])(?:[).:]\s*(?P<text>.*))?", re.DOT
 _LATEX = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " "})
 _MARKUP = " \t\r\n*_`\"'“”‘’()[]{}<>$\\.,;:!?"
 _ARTICLE = re.compile(r"^(?:a|an|the)\s+")
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n((?:(?!```).)*)```\s*\Z", re.DOTALL | re.IGNORECASE)
+"""A block of code with which a reply ends."""
 
 
 def final_number(reply: str) -> Decimal | None:
@@ -86,15 +91,43 @@ def final_number(reply: str) -> Decimal | None:
 
 
 def final_text(reply: str) -> str:
-    """The text that a reply gives as its answer: what is announced as such, else its last line."""
+    """The text that a reply gives as its answer: what is announced as such, else the JSON object or list that it is, or
+    that a block of code at its end holds, else its last line."""
     text = _plain(reply)
     announced = _announced(text)
     if announced is not None:
         return announced.strip()
+    fenced = _FENCED.search(reply)
+    for whole in (reply, fenced[1] if fenced else ""):
+        if json_value(whole) is not None:
+            return whole.strip()
     lines = [line for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     weak = list(_WEAK.finditer(last))
     return (last[weak[-1].end() :] if weak else last).strip()
+
+
+def json_value(text: str) -> dict[str, Any] | list[Any] | None:
+    """The JSON object or list that a text is and nothing else; `None` where it is none."""
+    if text.strip()[:1] not in ("{", "["):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+def json_leaves(value: Any, path: str = "") -> dict[str, str]:
+    """The leaves of a JSON value by their paths, with dots, each as JSON; an object or list with nothing in it is a leaf within
+    another, and none by itself."""
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    found: dict[str, str] = {}
+    for name, each in inner:
+        found |= json_leaves(each, f"{path}.{name}" if path else str(name))
+    if found or (not path and isinstance(value, Mapping)):
+        return found
+    return {path: json.dumps(value, sort_keys=True, default=str)}
 
 
 def first_number(text: str) -> Decimal | None:
@@ -141,7 +174,7 @@ class Number:
 
 
 class Exact:
-    """Verifies the final answer: as a number where the truth is one, else as a text, by `normalised`."""
+    """Verifies the final answer, by `judge_answer`."""
 
     deterministic = True
 
@@ -149,12 +182,33 @@ class Exact:
         return judge_answer(task.answer, trace.reply)
 
 
+class ExactOrNear(Exact):
+    """Verifies the final answer, and tells of one in JSON how near it came. Implements `tasks.base.Grader`."""
+
+    async def grade(self, task: Task, trace: Trace) -> Reward:
+        """The Jaccard index of the fields, and of the fields with their values: those in both answers as a share of those in
+        either, with one that is wrong in each case. So a field of the right name counts before its value is right. Of an answer
+        that is no JSON, 1 or 0 as `verify` has it."""
+        wanted, verdict = json_value(truth(task.answer)), judge_answer(task.answer, trace.reply)
+        if wanted is None or verdict.value == 1.0:
+            return Reward(name="answer fields", value=verdict.value, evidence=verdict.evidence)
+        right, found = json_leaves(wanted), json_value(final_text(trace.reply))
+        got = {} if found is None else json_leaves(found)
+        both = len(right.keys() & got.keys()) + len(right.items() & got.items())
+        either = len(right.keys() | got.keys()) + len(right.items() | got.items())
+        return Reward(name="answer fields", value=both / (either + 1), evidence=verdict.evidence)
+
+
 def judge_answer(answer: str, reply: str) -> Reward:
-    """As a number where the truth is one, else as a text, by `normalised`."""
+    """As a number where the truth is one; as a JSON value where it is an object, in which nothing but white space and the order
+    of the names is free; else as a text, by `normalised`, or a list as a JSON value."""
     if whole_number(truth(answer)) is not None:
         return judge_number(answer, reply)
     expected, found = truth(answer), final_text(reply)
-    if normalised(found) == normalised(expected) or _same_option(expected, found):
+    wanted = json_value(expected)
+    if wanted is not None and _canonical(json_value(found)) == _canonical(wanted):
+        return Reward(name="answer", value=1.0)
+    if not isinstance(wanted, dict) and (normalised(found) == normalised(expected) or _same_option(expected, found)):
         return Reward(name="answer", value=1.0)
     return _wrong(expected, f'"{_short(found)}"' if found else "no answer")
 
@@ -167,6 +221,10 @@ def judge_number(answer: str, reply: str) -> Reward:
     if found is not None and same_number(found, expected):
         return Reward(name="answer", value=1.0)
     return _wrong(truth(answer), "no number" if found is None else f'"{_short(f"{found:f}")}"')
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _wrong(expected: str, got: str) -> Reward:

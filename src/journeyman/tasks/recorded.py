@@ -16,7 +16,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall, Trace
 from journeyman.io.json_schema import schema_faults
-from journeyman.tasks.answers import judge_answer
+from journeyman.tasks.answers import json_leaves, judge_answer
 
 
 class TaskKind(StrEnum):
@@ -223,8 +223,8 @@ class _Field(NamedTuple):
 def _fields(answer: RecordedAnswer, calls: Sequence[AskedCall]) -> dict[str, _Field]:
     """What a call holds of all that a recorded one, and its refusal, speak of; a new name apart from what stands under it."""
     call = min(calls, key=lambda each: len(_of_call(answer, each)), default=AskedCall(tool="", arguments=None))
-    recorded, got = _flat(answer.arguments), _flat(call.arguments or {})
-    repaired = None if answer.repaired is None else _flat(answer.repaired)
+    recorded, got = json_leaves(answer.arguments), json_leaves(call.arguments or {})
+    repaired = None if answer.repaired is None else json_leaves(answer.repaired)
     found = {"": _Field(call.tool, call.tool == answer.expected_tool)}
     faults = [each for each in answer.faults if each.problem is not FaultKind.TOOL]
     old = {each.expected_name: each.argument for each in faults if each.problem is FaultKind.RENAMED}
@@ -270,8 +270,8 @@ def _of_call(answer: RecordedAnswer, call: AskedCall) -> list[str]:
         return [f'tool: expected "{answer.expected_tool}", got "{call.tool}"']
     if call.arguments is None:
         return ["arguments: no JSON object"]
-    recorded, got = _flat(answer.arguments), _flat(call.arguments)
-    repaired = None if answer.repaired is None else _flat(answer.repaired)
+    recorded, got = json_leaves(answer.arguments), json_leaves(call.arguments)
+    repaired = None if answer.repaired is None else json_leaves(answer.repaired)
     faults = [each for each in answer.faults if each.problem is not FaultKind.TOOL]
     wrong = [line for each in faults for line in _unmended(each, faults, recorded, got, repaired)]
     named = [name for each in faults for name in (each.argument, each.expected_name) if name]
@@ -332,17 +332,6 @@ def _differs(path: str, expected: str | None, got: str | None) -> str:
         return "nothing" if value is None else f'"{_plain(value)}"'
 
     return f"{path}: expected {said(expected)}, got {said(got)}"
-
-
-def _flat(value: Any, path: str = "") -> dict[str, str]:
-    """The leaves of arguments by their paths, each as JSON."""
-    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    found: dict[str, str] = {}
-    for name, each in inner:
-        found |= _flat(each, f"{path}.{name}" if path else str(name))
-    if found or (not path and isinstance(value, Mapping)):
-        return found
-    return {path: json.dumps(value, sort_keys=True, default=str)}
 
 
 def _within(path: str, name: str) -> bool:

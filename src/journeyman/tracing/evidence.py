@@ -7,11 +7,11 @@ a model, and no tool is run.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.core.trace import AgentCall, ModelCall, Step, ToolCall, Trace
 from journeyman.tracing.base import failed
 from journeyman.tracing.fields import mapping, parsed_if_json, recorded_tools, string
 
@@ -146,13 +146,58 @@ def principal_of(trace: Trace) -> tuple[str, bool]:
     Where nobody does, a session counts as one principal, and a trace without a session as one: whoever can open sessions at
     will can then have as many votes as he likes, so what is learned so is never let loose without a person.
     """
+    if told := _principal_told(trace):
+        return principal_named(told), True
+    return _digest("session", trace.session) if trace.session else _digest("trace", trace.id), False
+
+
+def _principal_told(trace: Trace) -> str:
+    """On whose behalf it was made, in the recorder's word; empty where nobody says."""
     for place in (*(call.raw for call in trace.calls), trace.raw):
         request = mapping(place.get("request"))
         told = place.get("principal") or next((request[name] for name in _PRINCIPALS if request.get(name)), None)
         told = told or mapping(request.get("metadata")).get("user_id") or place.get("user.id") or place.get("enduser.id")
         if isinstance(told, str | int) and str(told).strip():
-            return principal_named(str(told)), True
-    return _digest("session", trace.session) if trace.session else _digest("trace", trace.id), False
+            return str(told)
+    return ""
+
+
+def by_role(trace: Trace) -> tuple[Trace, ...]:
+    """An episode of several agents as one attempt of each: of whoever made the trace, then of each agent that was handed work
+    in it, with that agent's own steps alone.
+
+    So a refusal counts for the agent whose call it was. What was said of the whole (label, rewards) stays with whoever made the
+    trace, as nobody knows which step it is of. All have the trace's id, session and principal: an episode is one vote however
+    many took part. Work of which no step was recorded is no attempt.
+    """
+    handed = {step.id: step for step in trace.steps if isinstance(step, AgentCall) and step.id}
+    above = {step.id: step.parent for step in trace.steps if step.id}
+    steps: dict[str | None, list[Step]] = {trace.agent: []}
+    for step in trace.steps:
+        at, seen = step.parent, set[str]()
+        while at is not None and at not in handed:
+            seen.add(at)
+            at = above.get(at)
+            at = None if at in seen else at
+        steps.setdefault(trace.agent if at is None else handed[at].agent, []).append(step)
+    if len(steps) == 1:
+        return (trace,)
+    told = _principal_told(trace)
+    own = replace(trace, steps=tuple(steps.pop(trace.agent)), raw={**trace.raw, "principal": told} if told else trace.raw)
+    works = {agent: [work for work in handed.values() if work.agent == agent] for agent in steps}
+    nothing: dict[str, Any] = {"label": None, "labelled_by": None, "rewards": (), "output": None}
+    parts = (
+        replace(
+            own,
+            agent=agent,
+            steps=tuple(steps[agent]),
+            input=works[agent][0].input or None,
+            error=next((work.error for work in works[agent] if work.error), None),
+            **nothing,
+        )
+        for agent in works
+    )
+    return (own, *parts)
 
 
 def principal_named(name: str) -> str:

@@ -49,6 +49,8 @@ from journeyman.io.files import locked, sha256
 from journeyman.io.processes import die_with_parent, session_cpu_seconds, this_process
 
 _POLL = 0.1
+_LEEWAY = 1.1
+"""How far above a budget of money what a stage is expected to cost may be: forecasts are no nearer than that."""
 _GRACE = 60.0
 """Seconds for a stage that is told to stop: some finish a checkpoint."""
 
@@ -175,6 +177,7 @@ class PipelineFolder:
 
     def keep(self, plan: StagePlan, *, state: State, **more: Any) -> StageRecord:
         more.setdefault("began", wiring.now().isoformat())
+        more.setdefault("before", plan.record.ended if plan.record else ())
         record = StageRecord(
             stage=plan.stage.name, key=plan.key or "", command=plan.command, parts=plan.parts, state=state, **more
         )
@@ -183,9 +186,9 @@ class PipelineFolder:
         return record
 
     def _earlier(self, stage: PipelineStage) -> tuple[StageRecord, ...]:
-        """What came of the same stage before, with whatever settings."""
+        """What came of the same stage before, with whatever settings, where it ever came to its end."""
         found = [StageRecord.read(path) for path in self.folder.glob(f"{stage.name}-*.json")]
-        ended = [each for each in found if each.state == "done" and each.command[: len(stage.command)] == stage.command]
+        ended = [each for each in found if each.ended and each.command[: len(stage.command)] == stage.command]
         return tuple(sorted(ended, key=lambda each: each.began))
 
     def keep_run(self, run: PipelineRun) -> None:
@@ -292,6 +295,8 @@ class _Execution:
         keep, left = self._folder.keep, self._left()
         if spent := next((name for name, value in asdict(left).items() if value is not None and value <= 0), None):
             reason = f"the budget of {spent.replace('_', ' ')} is spent; raise it below [pipeline.budget], and run it again"
+            return "stopped", keep(plan, state="stopped", reason=reason)
+        if reason := _too_dear(plan, left):
             return "stopped", keep(plan, state="stopped", reason=reason)
         before = self._broken_off(plan)
         run_id = self._folder.find_run(" ".join(plan.stage.command), before.began) if before else None
@@ -434,6 +439,17 @@ class StageProcess:
     def last_line(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1].removeprefix("journeyman: ") if lines else ""
+
+
+def _too_dear(plan: StagePlan, left: Budget) -> str:
+    """Why a stage is not begun that nothing would stop once the money is spent; empty where it may be, or nobody knows."""
+    told = plan.expected("cost")
+    if plan.stage.bounded or left.cost is None or told is None or told[1] <= _LEEWAY * left.cost:
+        return ""
+    return (
+        f"it cost ${told[1]:.4f} before, and ${left.cost:.4f} of the budget is left; raise it below [pipeline.budget], and run "
+        "it again"
+    )
 
 
 def _over(left: Budget, seconds: float, process: StageProcess) -> str:

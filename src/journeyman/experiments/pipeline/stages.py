@@ -27,6 +27,10 @@ _GROWING = ("log", "folder", "store")
 """What a command names and goes on writing to, which is nothing that it has made."""
 _WEIGHTS = ("*.safetensors", "*.gguf")
 
+_REMEMBERED = 10
+"""Runs of one stage with the same key of which it is kept what they took."""
+
+Taken = Literal["seconds", "cpu_seconds", "cost"]
 State = Literal["running", "done", "refused", "failed", "stopped"]
 Found = Literal["running", "cached", "done", "refused", "failed", "stopped", "not reached", "left out"]
 
@@ -122,12 +126,20 @@ class StageRecord:
     outputs: Mapping[str, str] = field(default_factory=dict)
     """The files that it made, by path, and their SHA-256."""
     reason: str = ""
+    before: tuple[Mapping[str, float | None], ...] = ()
+    """What runs of the same key took that came to their end before, the newest last."""
 
     @classmethod
     def read(cls, path: Path) -> "StageRecord":
         known = {each.name for each in fields(cls)}
         told = {name: value for name, value in read_object(path).items() if name in known}
-        return cls(**{**told, "command": tuple(told["command"])})
+        return cls(**{**told, "command": tuple(told["command"]), "before": tuple(told.get("before", ()))})
+
+    @property
+    def ended(self) -> tuple[Mapping[str, float | None], ...]:
+        """What each run of its key took that came to its end, the newest last."""
+        this = {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, "cost": self.cost}
+        return (*self.before, *([this] if self.state == "done" else []))[-_REMEMBERED:]
 
     @classmethod
     def of(cls, folder: Path, stage: str, key: str) -> "StageRecord | None":
@@ -170,10 +182,32 @@ class StagePlan:
     def is_cached(self) -> bool:
         return not self.why
 
-    def expected(self, what: Literal["seconds", "cpu_seconds", "cost"]) -> tuple[float, float, float] | None:
-        """Low, middle, high of what it took in earlier runs; `None` where nobody knows."""
-        taken = sorted(value for each in self.earlier if (value := getattr(each, what)) is not None)
+    def expected(self, what: Taken) -> tuple[float, float, float] | None:
+        """Low, middle, high of what it took in those earlier runs whose settings are most like these; `None` where nobody
+        knows."""
+        away = [len(self._words ^ _words(each.parts.get("command", ""))) for each in self.earlier]
+        alike = [each for each, words in zip(self.earlier, away, strict=True) if words == min(away)]
+        taken = sorted(value for each in alike for one in each.ended if (value := one[what]) is not None)
         return (taken[0], taken[len(taken) // 2], taken[-1]) if taken else None
+
+    @property
+    def _words(self) -> frozenset[str]:
+        return _words(self.parts.get("command") or " ".join([*self.stage.command, *self.command]))
+
+
+def _words(command: str) -> frozenset[str]:
+    """Of a command without what is yet to be filled in."""
+    return frozenset(word for word in command.split() if "{" not in word)
+
+
+def expected_of_all(plans: Sequence[StagePlan], what: Taken) -> tuple[float, float, float] | None:
+    """Low, middle, high of what all stages take that would be carried out, each as `StagePlan.expected` has it; `None` where
+    nobody knows of one."""
+    found = [plan.expected(what) for plan in plans if not plan.is_cached and not plan.stage.is_gate]
+    known = [each for each in found if each is not None]
+    if not found or len(known) < len(found):
+        return None
+    return sum(each[0] for each in known), sum(each[1] for each in known), sum(each[2] for each in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,8 +379,20 @@ def verdict_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def cost_of(result: Mapping[str, Any]) -> float | None:
-    """What a command says that it cost, in dollars."""
+    """What a command says that it cost, in dollars: in a word of its own, or as the sum over slots, roles and the two sides of
+    an examination. `None` where it says nothing, and where one of these is not known."""
     for each in (result, result.get("metrics"), result.get("spent")):
         if isinstance(each, Mapping) and isinstance(each.get("cost"), int | float):
             return float(each["cost"])
-    return None
+    slots = result.get("slots")
+    parts = slots if isinstance(slots, list) else list(_paid(result))
+    costs = [None if each.get("calls_without_price") else each.get("cost") for each in parts]
+    known = [float(cost) for cost in costs if isinstance(cost, int | float)]
+    return sum(known) if len(known) == len(costs) and (costs or slots is not None) else None
+
+
+def _paid(result: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The roles of a training, and both sides of an examination."""
+    told = {name: found for name in ("metrics", "evaluation") if isinstance(found := result.get(name), Mapping)}
+    for each in (told.get("metrics", {}).get("roles"), *(said.get("spent") for said in (result, told.get("evaluation", {})))):
+        yield from (part for part in (each or {}).values() if isinstance(part, Mapping))

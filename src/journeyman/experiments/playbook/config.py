@@ -135,6 +135,8 @@ class TracesConfig(TraceLearningSettings, AttemptSettings, ModelSettings, Budget
 
     agent: str = ""
     """Only traces of this agent; without it each agent has a candidate of its own."""
+    by_role: Annotated[bool, option("--by-role")] = False
+    """Take episodes of several agents apart: each agent that was handed work learns from its own steps in it."""
     domain: str = ""
     """Only traces of this domain."""
     session: Annotated[str, option(metavar="ID")] = ""

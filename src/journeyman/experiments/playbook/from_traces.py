@@ -54,8 +54,8 @@ from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores import Store, open_store, open_traces
 from journeyman.stores.registry import GateVerdict, GateWord, gate_word
-from journeyman.stores.traces.base import Query
-from journeyman.tracing.evidence import AttemptEvidence, evidence_of
+from journeyman.stores.traces.base import Query, TraceStore
+from journeyman.tracing.evidence import AttemptEvidence, by_role, evidence_of
 from journeyman.tracing.redaction import is_shape
 from journeyman.tracing.twins import TwinSplit, split_by_time
 
@@ -277,7 +277,7 @@ class TracesTrainer:
             InputError: There are none, or nothing can be learned from any.
         """
         with open_traces(self.config.store, make=False) as store:
-            found = gather(store.traces(self.query))
+            found = gather(self._meant(store))
         if not found:
             raise InputError(NO_TRACES)
         usable = [each for each in found if each.attempts]
@@ -291,6 +291,14 @@ class TracesTrainer:
             why = ", ".join(f"{count} {why}" for why, count in left_out.items())
             raise InputError(f"nothing can be learned from these traces: {why}")
         return usable
+
+    def _meant(self, store: TraceStore) -> Iterator[Trace]:
+        """The traces; of episodes of several agents what each did, where that is wanted."""
+        if not self.config.by_role:
+            return store.traces(self.query)
+        # An agent that was handed work is named by the work, and not by the trace.
+        parts = (part for trace in store.traces(replace(self.query, agent=None)) for part in by_role(trace))
+        return (part for part in parts if self.query.agent in (None, part.agent))
 
     async def train(self, gathered: Gathered) -> SlotResult:
         """Learn, examine, and write down what came of it.
