@@ -16,7 +16,7 @@ from journeyman.core.task import Split
 from journeyman.core.trace import AgentCall, Trace
 from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.experiments.pipeline.stages import PipelineRun, StageRecord, place_of
-from journeyman.experiments.settings import FOLDER
+from journeyman.experiments.place import FOLDER
 from journeyman.io.atomic import write_json
 from journeyman.stores import open_store
 from journeyman.stores.alerts import ResourceSample, open_alerts

@@ -21,7 +21,8 @@ from journeyman.core.evaluation import Pair
 from journeyman.core.format import noun, value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
 from journeyman.experiments.pipeline import stages
-from journeyman.experiments.settings import FOLDER, AlertSettings
+from journeyman.experiments.place import FOLDER
+from journeyman.experiments.settings import AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.figures import ROWS, TablePart, VersionedCache, needed
