@@ -139,6 +139,7 @@ _PAGES = {
     "/pipelines": ("/pipelines",),
     "/playbooks": ("/playbooks",),
     "/playbooks/{name:path}": (f"/playbooks/{NEW.id}", f"/playbooks/{NEW.id}?beside={OLD.id}"),
+    "/playground": ("/playground", "/playground?trace=t001&step=4"),
     "/releases": ("/releases",),
     "/releases/{name:path}": ("/releases/context:desk%2Foslo",),
     "/runs": ("/runs",),

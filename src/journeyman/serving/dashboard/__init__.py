@@ -47,7 +47,7 @@ from journeyman.serving.dashboard.layout import (
     static,
 )
 from journeyman.serving.dashboard.overview import AlertPages, OverviewPage
-from journeyman.serving.dashboard.releases import ReleasePages
+from journeyman.serving.dashboard.releases import PlaygroundPage, ReleasePages
 from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
 from journeyman.stores.base import EvaluationRecord
 from journeyman.stores.documents import DocumentQuery
@@ -64,6 +64,7 @@ from journeyman.tasks.repository import RepositoryTask
 from journeyman.tracing.importers import jsonl
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playground import ReplayServers
     from journeyman.stores.traces.agreement import LabelAgreement
 
 # Pages of many traces: the list, sessions, statistics, and the list as a file.
@@ -310,6 +311,7 @@ def routes(
     guard: Guard | None = None,
     project: ProjectStores | None = None,
     labels: LabelRules | None = None,
+    servers: "ReplayServers | None" = None,
 ) -> list[BaseRoute]:
     """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/performance`, `/login` and what
     lies below, none of them under `/v1`.
@@ -322,6 +324,7 @@ def routes(
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
         project: What the store knows beside traces; without it there are the pages over traces alone.
         labels: What may be said beside good and bad.
+        servers: Who may be asked a recorded step again; without them nobody.
     """
     door = guard or Guard()
     counts = partial(_rail_counts, SharedCache(), store, project)
@@ -334,7 +337,7 @@ def routes(
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
-        *(_project_pages(project, frame, who, page, lists) if project is not None else ()),
+        *(_project_pages(project, frame, who, page, lists, servers) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
         page("/views", lists.view, "POST"),
@@ -487,7 +490,12 @@ def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, proje
 
 
 def _project_pages(
-    project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
+    project: ProjectStores,
+    frame: PageRenderer,
+    who: str,
+    page: Callable[..., Route],
+    lists: ListPages,
+    servers: "ReplayServers | None",
 ) -> Iterator[Route]:
     def person(request: Request) -> str:
         return rater_of(request, who)
@@ -508,6 +516,9 @@ def _project_pages(
     yield page("/releases/move", served.act, "POST")
     yield page("/releases/{name:path}", served.rollout)
     yield page("/audit", served.audit)
+    tried = PlaygroundPage(project, lists.store, frame, person, servers)
+    yield page("/playground", tried.playground)
+    yield page("/playground", tried.send, "POST")
     written = DocumentPages(project, frame)
     yield page("/documents", written.documents)
     yield page("/documents/{name}", written.document)

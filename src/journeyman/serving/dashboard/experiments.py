@@ -440,7 +440,7 @@ class ExperimentPages:
         details = self._known(registry.candidate, request)
         if details.candidate.kind is not Kind.PLAYBOOK:
             raise PageRefused(HTTPStatus.NOT_FOUND, f"{details.candidate.id} is a {details.candidate.kind}, and no playbook.")
-        playbook = _playbook(details.candidate)
+        playbook = playbook_of(details.candidate)
         parent = self._parent(details.candidate)
         runs = (
             each
@@ -472,7 +472,7 @@ class ExperimentPages:
                 each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=CHOICES) if each.id != details.candidate.id
             ],
             beside=other.id if other else "",
-            differences=_differences(_playbook(other), playbook) if other else [],
+            differences=_differences(playbook_of(other), playbook) if other else [],
         )
 
     def _parent(self, candidate: Candidate) -> Playbook | None:
@@ -482,7 +482,7 @@ class ExperimentPages:
             except InputError:
                 continue
             if found.kind is Kind.PLAYBOOK:
-                return _playbook(found)
+                return playbook_of(found)
         return None
 
     def _known(self, get: Callable[[str], _Found], request: Request, id: str = "") -> _Found:
@@ -522,7 +522,11 @@ def marked(before: str, after: str) -> tuple[Marked, Marked]:
     return tuple(left), tuple(right)
 
 
-def _playbook(candidate: Candidate) -> Playbook:
+def playbook_of(candidate: Candidate) -> Playbook:
+    """
+    Raises:
+        InputError: It cannot be read.
+    """
     from journeyman.optimizers.playbook import files
 
     try:
@@ -549,7 +553,7 @@ def _differences(before: Playbook, after: Playbook) -> list[str]:
 
 def _bullets(candidate: Candidate) -> int | None:
     try:
-        return len(_playbook(candidate).active)
+        return len(playbook_of(candidate).active)
     except InputError:
         return None
 
