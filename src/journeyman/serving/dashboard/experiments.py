@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from journeyman.core.rollout import LiveReleases, Rollout
     from journeyman.serving.ingest.base import Health
     from journeyman.stores.alerts import AlertStore
+    from journeyman.stores.base import Store
     from journeyman.stores.documents import DocumentStore
     from journeyman.stores.rollouts import RolloutStore
     from journeyman.stores.turns import TurnStore
@@ -67,7 +68,7 @@ class ProjectStores:
             folder: Of the project, where the paths that its runs wrote begin.
             health: How the way into the store is, where this process records.
         """
-        self._url, self._folder = url, folder
+        self._url, self.folder = url, folder
         self.is_demo = is_demo(url, folder)
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
@@ -81,43 +82,47 @@ class ProjectStores:
     def playbook_file(self, run: RunRecord) -> Path | None:
         """The file that a run wrote what it learned to, where it still lies there."""
         told = (run.result or {}).get("playbook_path")
-        path = self._folder / told if isinstance(told, str) and told else None
+        path = self.folder / told if isinstance(told, str) and told else None
         return path if path is not None and path.is_file() else None
 
     def task_files(self) -> Mapping[str, Path]:
         """Files of tasks by how they are called here: those made in the project's folder, and those that runs were given."""
-        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self._folder.glob("*.stats.json"))
+        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self.folder.glob("*.stats.json"))
         given = (
-            self._folder / str(run.config[name])
+            self.folder / str(run.config[name])
             for run in self.registry.runs()
             if run.kind == "evaluate agent" or run.config.get("dataset_name") == "repository"
             for name in ("tasks", "input_path", "held_out_path")
             if run.config.get(name)
         )
         found = dict.fromkeys(path for path in (*sorted(made), *given) if path.is_file())
-        here = self._folder
+        here = self.folder
         return {(path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)): path for path in found}
 
     def is_of(self, run_id: str, path: Path) -> bool:
         """Whether a run's tasks were those of a file."""
         run = self.registry.run(run_id).run
-        return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
+        return bool(run.config.get("tasks")) and self.folder / str(run.config["tasks"]) == path
 
     @property
     def views_file(self) -> Path:
         """Where lists of traces are kept that somebody gave a name."""
-        return self._folder / FOLDER / "views.json"
+        return self.folder / FOLDER / "views.json"
 
     @property
     def pipelines(self) -> Path:
         """Where runs of pipelines are kept."""
-        return self._folder / FOLDER / stages.FOLDER
+        return self.folder / FOLDER / stages.FOLDER
+
+    @cached_property
+    def store(self) -> "Store":
+        from journeyman.stores import open_store
+
+        return open_store(self._url)
 
     @cached_property
     def registry(self) -> Registry:
-        from journeyman.stores import open_store
-
-        return Registry(open_store(self._url))
+        return Registry(self.store)
 
     @cached_property
     def rollouts(self) -> "RolloutStore":

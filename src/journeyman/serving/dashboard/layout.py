@@ -386,6 +386,7 @@ PROJECT = (
         (
             ("/documents", "Documents"),
             ("/tasks", "Tasks"),
+            ("/datasets", "Datasets"),
             ("/learn", "Learning"),
             ("/runs", "Runs"),
             ("/evaluations", "Evaluations"),
