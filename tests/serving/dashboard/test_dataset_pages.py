@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_held_out_rows_that_another_data_set_or_a_playbook_was_trained_on_are_co
     learned = Playbook(bullets=(Bullet(id="b", content="Add."),), trained_on=fingerprints([held_out[2].question]))
     learned.save(tmp_path / "mine.json")
     with open_store(path) as kept:
-        kept.mark_run("again", RunState.FINISHED, NOON, {"playbook_path": "mine.json"})
+        kept.mark_run("again", RunState.FINISHED, NOON + timedelta(hours=2), {"playbook_path": "mine.json"})
     assert cells(pages.read("/datasets"), ">questions.jsonl<")[5] == "3"
     one = words_of(pages.read("/datasets/questions.jsonl"))
     assert all(task.question in one for task in held_out[:3])

@@ -31,7 +31,7 @@ NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 def answers(body: dict[str, Any]) -> Answer:
     """A city, as the prompt wants it."""
     told = CASE.content in str(body["messages"])
-    return completion("OSLO" if told else "Oslo", model=body["model"])
+    return completion("Oslo" if told else "Bergen", model=body["model"])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def model() -> Iterator[LLMServer]:
 def pages(store: TraceStore, guard: Guard, tmp_path: Path, model: LLMServer) -> Visitor:
     project(tmp_path / "journeyman.db")
     call = ModelCall(
-        id="c1", model="gpt-5-mini", prompt="user: Where is Norway's king?", reply="Oslo", cost=0.0004,
+        id="c1", model="gpt-5-mini", prompt="user: Where is Norway's king?", reply="Bergen", cost=0.0004,
         messages=(Message(role="system", text="One word."), Message(role="user", text="Where is Norway's king?")),
         input_tokens=20, output_tokens=2, seconds=0.5, raw={"request": {}, "base_url": model.url, "upstream": "mine"},
     )  # fmt: skip
@@ -86,13 +86,13 @@ def sent(pages: Visitor, path: str, **typed: str) -> str:
 def test_a_step_is_asked_again_with_a_playbook_from_the_traces_page_and_the_difference_is_shown(
     pages: Visitor, guard: Guard, store: TraceStore, model: LLMServer
 ) -> None:
-    assert pages.send("/labels", token=guard.form_token, trace="t1", metric="correct_answer", value="OSLO")[0] == 303
+    assert pages.send("/labels", token=guard.form_token, trace="t1", metric="correct_answer", value="Oslo")[0] == 303
     (button,) = re.findall(r'<a class="again" href="([^"]+)"', pages.read("/traces/t1"))
     before = words_of(pages.read(unescape(button)))
     assert ("✗ wrong" in before, "when it was recorded it cost $0.0004" in before) == (True, True)
     assert model.bodies == []
     page = sent(pages, unescape(button), playbook=NEW.id)
-    assert ("<del>Oslo</del>" in page, "<ins>OSLO</ins>" in page) == (True, True)
+    assert ("<del>Bergen</del>" in page, "<ins>Oslo</ins>" in page) == (True, True)
     assert "<title>✓ right · Step 1 · Playground · Journeyman</title>" in page
     assert ("20 → 2" in page, "7 → 3" in page) == (True, True)
     (body,) = model.bodies
@@ -114,7 +114,7 @@ def test_the_price_is_said_before_and_no_more_is_spent(pages: Visitor, model: LL
 
 
 def test_what_was_asked_is_an_attempt_of_our_own_and_no_evidence(pages: Visitor, guard: Guard, store: TraceStore) -> None:
-    assert pages.send("/labels", token=guard.form_token, trace="t1", metric="correct_answer", value="OSLO")[0] == 303
+    assert pages.send("/labels", token=guard.form_token, trace="t1", metric="correct_answer", value="Oslo")[0] == 303
     sent(pages, "/playground?trace=t1&step=1", playbook=NEW.id)
     (kept,) = store.traces(Query(task_id="playground"))
     assert (kept.agent, kept.source, kept.held_out, kept.candidate_id) == (OWN_AGENT, "run", True, NEW.id)
