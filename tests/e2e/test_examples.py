@@ -1,7 +1,8 @@
 """The examples are watched, taught and released as their README says, with the libraries that are installed.
 
-A server on loopback stands for the model. It says *support* until its prompt names the teams; how well it learns says nothing of
-any other. Libraries that are not beside Journeyman are looked for in the environment of JOURNEYMAN_EXAMPLES_PYTHON, a Python.
+A server on loopback stands for the model. It says *support* until its prompt names the teams; how well it learns says nothing
+of any other. Libraries that are not beside Journeyman are looked for in the environment of a Python that
+JOURNEYMAN_EXAMPLES_PYTHON names.
 """
 
 import importlib.util
@@ -52,8 +53,8 @@ def house(body: dict[str, Any]) -> Answer:
         part = {"type": "output_text", "text": team, "annotations": []}
         said = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [part]}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-        told = {"id": "r", "object": "response", "created_at": 1, "model": body["model"], "status": "completed",
-                "output": [said], "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "usage": {**usage, **details}}  # fmt: skip
+        told = {"id": "r", "object": "response", "created_at": 1, "model": body["model"], "status": "completed", "tools": [],
+                "output": [said], "parallel_tool_calls": False, "tool_choice": "auto", "usage": usage | details}  # fmt: skip
         return Answer(body=json.dumps(told))
     if "system" in body:
         told = {"id": "a", "type": "message", "role": "assistant", "model": body["model"], "stop_reason": "end_turn",

@@ -246,7 +246,7 @@ def replay(*, trace_id: str, store: str | None, quiet: bool, dry_run: bool, **gi
 @click.option(
     "--format",
     "name",
-    type=click.Choice(("jsonl", "chat", "sharegpt", "evals")),
+    type=click.Choice(("jsonl", "chat", "sharegpt", "evals", "dpo", "dpo-axolotl", "dpo-sharegpt")),
     default="jsonl",
     show_default=True,
     help="See the text above.",
@@ -269,7 +269,8 @@ def export(*, name: str, out: Path | None, limit: int | None, store: str | None,
 
     jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes, and
     TRL and axolotl: a conversation a line. sharegpt is LLaMA-Factory's. evals are samples of openai/evals, of traces that are
-    known to be good. What a format has no place for is said.
+    known to be good. dpo are pairs of preferences for TRL, dpo-axolotl and dpo-sharegpt for axolotl and LLaMA-Factory: where
+    somebody said what should have been answered, that before what was. What a format has no place for is said.
 
     With --otlp they go out as spans by OTLP over HTTP, to Phoenix, Langfuse, MLflow or any collector, in the words of
     OpenInference and of OpenTelemetry's GenAI conventions. Secrets are taken out; keys for the server stand in
@@ -279,6 +280,7 @@ def export(*, name: str, out: Path | None, limit: int | None, store: str | None,
     Examples:
       journeyman traces export --out traces.jsonl
       journeyman traces export --label good --format chat --out train.jsonl
+      journeyman traces export --format dpo --out pairs.jsonl
       journeyman traces export --otlp http://localhost:6006 --last 7d
     """
     otlp = {key: wanted.pop(key) for key in ("otlp", "convention", "again", "dry_run")}
