@@ -274,7 +274,7 @@ def test_the_rail_says_how_many_there_are(rollout: Rollout, store: TraceStore, p
     store.add(booking(f"b{n}") for n in range(3))
     text = words_of(pages.read("/audit"))
     assert re.search(
-        r"Traces \d+ Sessions Performance Learn Documents Tasks Learning Runs 2 Evaluations 2 Ship Playbooks 2 Releases", text
+        r"Traces \d+ Sessions Performance Learn Documents Tasks Datasets Learning Runs 2 Evaluations 2 Ship Playbooks 2 Releases", text
     )
 
 
