@@ -45,7 +45,7 @@ def house(body: dict[str, Any]) -> Answer:
     text = json.dumps(body, ensure_ascii=False)
     if REFLECTOR in text:
         return completion(json.dumps({"insights": [{"verdict": "helpful", "content": RULE, "about": ""}], "shown": []}))
-    turns = body.get("messages") or body.get("input")
+    turns = body["messages"] if "messages" in body else body["input"]
     last = turns if isinstance(turns, str) else json.dumps(turns[-1])
     team = next((code for word, code in TEAMS.items() if word in last), "support") if RULE in text else "support"
     usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}

@@ -16,8 +16,9 @@ from journeyman.stores import RunState, open_store
 from journeyman.stores.traces.base import TraceStore
 from journeyman.tasks import questions as asked
 from tests.serving.dashboard.test_pages import words_of
-from tests.support.furnished import NOON, questions
+from tests.support.furnished import questions
 from tests.support.pages import Visitor, visitor
+from tests.support.projects import NOON
 
 
 @pytest.fixture

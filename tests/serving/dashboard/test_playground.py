@@ -126,7 +126,7 @@ def test_what_was_asked_is_an_attempt_of_our_own_and_no_evidence(pages: Visitor,
 
 
 def test_who_has_no_release_token_or_no_forms_token_spends_nothing(pages: Visitor, guard: Guard, model: LLMServer) -> None:
-    fields = {"trace": "t1", "step": "1", "server": "mine", "model": "gpt-5-mini", "playbook": ""}
+    fields: dict[str, Any] = {"trace": "t1", "step": "1", "server": "mine", "model": "gpt-5-mini", "playbook": ""}
     assert pages.send("/playground", token=guard.form_token, key="another", **fields)[0] == 403
     assert pages.send("/playground", token="0" * 64, key=RELEASES, **fields)[0] == 403
     assert model.bodies == []
@@ -136,7 +136,7 @@ def test_nobody_is_asked_but_the_gateways_own_servers(
     pages: Visitor, guard: Guard, store: TraceStore, model: LLMServer
 ) -> None:
     """What a trace says of where it came from is a stranger's word."""
-    fields = {"token": guard.form_token, "key": RELEASES, "trace": "t1", "step": "1", "playbook": ""}
+    fields: dict[str, Any] = {"token": guard.form_token, "key": RELEASES, "trace": "t1", "step": "1", "playbook": ""}
     status, said = pages.send("/playground", server="http://169.254.169.254", model="m", **fields)
     assert (status, "is none of mine" in unescape(said)) == (400, True)
     assert model.bodies == []
