@@ -226,9 +226,8 @@ class PlaygroundPage:
             asked, most = self._asked(step, chosen)
         except InputError as error:
             problem, asked, most = problem or str(error), None, None
-        verdict = (
-            "" if after is None or after.verdict is None else {1: "✓ right · ", 0: "✗ wrong · "}.get(after.verdict.value, "")
-        )
+        value = after.verdict.value if after is not None and after.verdict is not None else None
+        verdict = "" if value is None else {1.0: "✓ right · ", 0.0: "✗ wrong · "}.get(value, "")
         return self._frame.page(
             "playground.html",
             HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
