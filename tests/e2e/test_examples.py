@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,15 +116,16 @@ def walked(model: LLMServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         return done.stdout + done.stderr
 
     serve = [sys.executable, "-m", "journeyman", "serve", "--port", "0", "--json", "--upstream", f"mine={model.url}"]
-    gateway = subprocess.Popen(serve, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert gateway.stdout is not None
-        told = json.loads(gateway.stdout.readline())
-        there = {**env, "OPENAI_BASE_URL": told["openai_base_url"], "ANTHROPIC_BASE_URL": told["anthropic_base_url"]}
-        yield _walk(typed, lambda: {name: _said(python, name, folder, there) for name, python in pythons().items()}, model.url)
-    finally:
-        gateway.terminate()
-        gateway.wait(timeout=30)
+    quiet: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(serve, cwd=folder, env=env, **quiet) as gateway:
+        try:
+            assert gateway.stdout is not None
+            told = json.loads(gateway.stdout.readline())
+            there = {**env, "OPENAI_BASE_URL": told["openai_base_url"], "ANTHROPIC_BASE_URL": told["anthropic_base_url"]}
+            found = {name: partial(_said, python, name, folder, there) for name, python in pythons().items()}
+            yield _walk(typed, lambda: {name: ask() for name, ask in found.items()}, model.url)
+        finally:
+            gateway.terminate()
 
 
 def _walk(typed: Callable[..., str], ask: Callable[[], Mapping[str, str]], url: str) -> Walked:
@@ -133,7 +135,7 @@ def _walk(typed: Callable[..., str], ask: Callable[[], Mapping[str, str]], url: 
         assert time.monotonic() < until, f"{count} of {len(before)} requests were recorded"
     gate = typed("train", "playbook", str(EXAMPLES / "mails.csv"), "--model", f"openai:mine@{url}", "--output", "mails.json")
     typed("releases", "start", "mails.json")
-    typed("releases", "promote", "context:any/any", "--reason", "the gate let it pass")
+    typed("releases", "promote", "context:*/*", "--reason", "the gate let it pass")
     # What is released is served within two seconds.
     time.sleep(2.5)
     return Walked(before=before, after=ask(), gate=gate, recorded=count)
