@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from journeyman import TrainingConfig
 from journeyman.cli import main
 from journeyman.core.errors import InputError
-from journeyman.experiments import settings
+from journeyman.experiments import place, settings
+from journeyman.stores.traces import open_traces
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +226,7 @@ def test_every_variable_that_some_part_reads_is_known_here() -> None:
     within = source / "agents" / "inside"
     files = (file for file in source.rglob("*.py") if within not in file.parents)
     named = {name for file in files for name in re.findall(r"\"(JOURNEYMAN_[A-Z]+(?:_[A-Z]+)*)\"", file.read_text())}
-    assert {name for name in named if "SECRET" not in name} == settings.READ
+    assert {name for name in named if "SECRET" not in name} == place.READ
 
 
 def test_a_setting_without_its_section_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,3 +258,43 @@ def test_a_store_that_somebody_named_and_that_is_not_there_is_no_empty_one(
         assert main(read) == 2
         assert "no store at sqlite:////nonexistent/x.db, which JOURNEYMAN_STORE names" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["", "STORE=named.db", "GATE__MIN_GAIN=0.1", "DATA=/data"])
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("", True),
+        ("# [gate]\n# min_gain = 0.1\n", True),
+        ("[store]\nurl = 'kept/here.db'\n", True),
+        ("[store]\nurl = 'sqlite:///here.db'\n", True),
+        ("store.url = 'postgresql://u:secret@h/d'\n", True),
+        ("[store]\nurl = 'here.db'\nartifacts = 'a'\n", False),
+        ("[store]\n", False),
+        ("[gate]\nmin_gain = 0.2\n", False),
+        ("[store]\nurl = 3\n", False),
+    ],
+)
+def test_where_the_store_is_is_the_same_without_the_other_settings(
+    text: str, alone: bool, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        name, value = variable.split("=")
+        monkeypatch.setenv(f"JOURNEYMAN_{name}", value)
+    Path("journeyman.toml").write_text(text)
+    Path("within").mkdir()
+    monkeypatch.chdir("within")
+    found = place.store_place()
+    assert (found is not None) == (alone and "GATE" not in variable)
+    if found is not None:
+        project = settings.load()
+        assert (found.url, found.origin) == (project.store_url, project.origins.get(("store", "url")))
+
+
+@pytest.mark.parametrize("command", [["traces", "list"], ["runs", "list"], ["store", "status"]])
+def test_a_command_that_only_looks_at_the_store_does_not_load_what_checks_settings(command: list[str]) -> None:
+    Path("journeyman.toml").write_text("# [gate]\n")
+    open_traces(".journeyman/journeyman.db").close()
+    code = f"import sys; from journeyman.cli import main; print(main({command}), 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 False"

@@ -382,3 +382,20 @@ def test_a_thought_has_no_place_in_a_conversation_and_that_is_said(run: Told) ->
     told = run.json("export", "--agent", "thinker", "--format", "chat", "--out", "chat.jsonl")
     assert (told["lines"], Path("chat.jsonl").read_text()) == (0, "")
     assert any("no model was called" in loss for loss in told["losses"])
+
+
+def test_a_step_is_asked_again_and_both_answers_stand_side_by_side(run: Told) -> None:
+    told = run.json("replay", "aa11", "--model", "scripted:At noon.", "--dry-run")
+    assert (told["step"], told["dry_run"], ids(run.json("list", "--task", "playground"))) == (3, True, [])
+    out = run("replay", "aa11", "--model", "scripted:At noon.")
+    assert "step 3: scripted:At noon. is asked, 0 bullets shown" in run.err
+    assert ("- At six or eight, says desk." in out, "+ At noon." in out) == (True, True)
+    (line,) = run.json("list", "--task", "playground")["traces"]
+    assert (line["agent"], line["source"]) == ("journeyman", "run")
+
+
+def test_a_step_that_cannot_be_asked_again_is_said_with_those_that_can(run: Told) -> None:
+    run("replay", "aa11", "--step", "2", code=2)
+    assert "step 2: only what a model answered is asked again; those are 1, 3" in run.err
+    run("replay", "aa11", "--playbook", "missing.json", "--model", "scripted:x", code=2)
+    assert "missing.json" in run.err

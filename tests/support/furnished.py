@@ -16,9 +16,9 @@ from journeyman.core.task import Split
 from journeyman.core.trace import AgentCall, Trace
 from journeyman.core.turn import LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.experiments.pipeline.stages import PipelineRun, StageRecord, place_of
-from journeyman.experiments.settings import FOLDER
+from journeyman.experiments.place import FOLDER
 from journeyman.io.atomic import write_json
-from journeyman.stores import open_store
+from journeyman.stores import RunRecord, RunState, open_store
 from journeyman.stores.alerts import ResourceSample, open_alerts
 from journeyman.stores.documents import SourceBatch, open_documents
 from journeyman.stores.turns import LEASE, open_turns
@@ -84,6 +84,17 @@ def pipelines(folder: Path, count: int) -> None:
         write_json(home / "look" / "runs" / f"{id}.json", run.json())
 
 
+def questions(path: Path, folder: Path, name: str = "questions.jsonl", *, rows: int = 120, run: str = "asked") -> None:
+    """A file of questions, and a run that had it."""
+    lines = (json.dumps({"question": f"{n} + {n + 3}?", "answer": 2 * n + 3}) + "\n" for n in range(rows))
+    (folder / name).write_text("".join(lines), encoding="utf-8")
+    with open_store(path) as kept:
+        kept.add_run(
+            RunRecord(id=run, kind="train playbook", config={"dataset_name": "custom", "input_path": name}, started_at=NOON)
+        )
+        kept.mark_run(run, RunState.FINISHED, NOON + timedelta(hours=1), {})
+
+
 def furnish(path: Path, folder: Path) -> None:
     """Fill a store in a file, and a project's folder, so that no page is empty."""
     project(path)
@@ -95,6 +106,7 @@ def furnish(path: Path, folder: Path) -> None:
     repository.write(folder / "ours.jsonl", tasks(60))
     (folder / "ours.stats.json").write_text(json.dumps({"repository": "parcels", "seed": 0, "categories": {}}))
     pipelines(folder, 2)
+    questions(path, folder)
     with open_alerts(path) as alerts:
         alerts.add_samples(list(samples(24)))
         found = Measurement(rule="error_rate", breached=True, value=0.5, bound=0.05, says="2 of 4 conversations failed")
@@ -129,6 +141,8 @@ _PAGES = {
     "/": ("/",),
     "/alerts": ("/alerts",),
     "/audit": ("/audit",),
+    "/datasets": ("/datasets",),
+    "/datasets/{name:path}": ("/datasets/questions.jsonl",),
     "/documents": ("/documents", "/documents?q=importer"),
     "/documents/{name}": (f"/documents/{_DOCUMENT}",),
     "/evaluations": ("/evaluations",),
@@ -139,6 +153,7 @@ _PAGES = {
     "/pipelines": ("/pipelines",),
     "/playbooks": ("/playbooks",),
     "/playbooks/{name:path}": (f"/playbooks/{NEW.id}", f"/playbooks/{NEW.id}?beside={OLD.id}"),
+    "/playground": ("/playground", "/playground?trace=t001&step=4"),
     "/releases": ("/releases",),
     "/releases/{name:path}": ("/releases/context:desk%2Foslo",),
     "/runs": ("/runs",),

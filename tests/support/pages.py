@@ -10,6 +10,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from journeyman.experiments.playground import ReplayServers
 from journeyman.io.http_server import listen, url_of
 from journeyman.serving.dashboard import routes
 from journeyman.serving.dashboard.experiments import ProjectStores
@@ -50,8 +51,9 @@ def visitor(
     base: str = "http://localhost:8000",
     project: ProjectStores | None = None,
     labels: LabelRules | None = None,
+    servers: ReplayServers | None = None,
 ) -> Visitor:
-    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project, labels=labels))
+    app = Starlette(routes=routes(store, who=WHO, guard=guard, project=project, labels=labels, servers=servers))
     return Visitor(TestClient(app, base_url=base, follow_redirects=False))
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.core.feedback import ANSWER
+from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.tracing import builder
 from journeyman.tracing.importers import chat, jsonl
@@ -95,3 +97,30 @@ def test_whatever_an_assistant_said_can_be_told(text: str) -> None:
     heard = (Message(role="assistant", text=text), Message(role="tool", text="x", answers="c"))
     for part in parts(heard):
         assert part.calls or not part.text
+
+
+def test_where_somebody_said_what_should_have_been_answered_that_is_preferred_for_each_trainer() -> None:
+    person = Reward(name=ANSWER, value=None, evidence="In Bergen.", source=Source.PERSON)
+    rows = {
+        name: json.loads(*lines(trace(rewards=(person,)), Losses(), name)) for name in ("dpo", "dpo-axolotl", "dpo-sharegpt")
+    }
+    chosen, rejected = ({"role": "assistant", "content": text} for text in ("In Bergen.", "In Oslo."))
+    assert rows["dpo"] == {"prompt": SAID[:-1], "chosen": [chosen], "rejected": [rejected]}
+    assert rows["dpo-axolotl"] == {"messages": SAID[:-1], "chosen": chosen, "rejected": rejected}
+    shared = rows["dpo-sharegpt"]
+    assert [each["from"] for each in shared["conversations"]] == ["human", "function_call", "observation"]
+    assert shared["system"] == "Be brief."
+    assert (shared["chosen"], shared["rejected"]) == (
+        {"from": "gpt", "value": "In Bergen."},
+        {"from": "gpt", "value": "In Oslo."},
+    )
+
+
+@pytest.mark.parametrize("format", ["dpo", "dpo-axolotl", "dpo-sharegpt"])
+def test_no_preference_is_made_up(format: str) -> None:
+    losses = Losses()
+    judge = Reward(name=ANSWER, value=None, evidence="In Bergen.", source=Source.JUDGE)
+    same = Reward(name=ANSWER, value=None, evidence="In Oslo.", source=Source.PERSON)
+    assert [list(lines(trace(rewards=each), losses, format)) for each in ((), (judge,), (same,))] == [[], [], []]
+    assert "2 traces whose answer nobody corrected: left out, as nothing else is known to be preferred to it" in list(losses)
+    assert "1 corrections that say what was answered: left out" in list(losses)

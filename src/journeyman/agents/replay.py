@@ -393,6 +393,11 @@ class RecordedServer:
                     raise
             await asyncio.sleep(wait)
 
+    def most(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> float | None:
+        """US dollars that asking once may cost, with an answer as long as it may be; `None` where no price is known."""
+        request = _capped(self.aim(request))
+        return _price(request, len(request.body(strategies(bullets), self.place)), _cap(request) or _LONGEST)
+
     async def _asked(self, request: RecordedRequest, body: bytes, bullets: Sequence[Bullet]) -> Sequence[Step]:
         # No token is shorter than a byte.
         reserved = await self.budget.taken(_price(request, len(body), _cap(request) or _LONGEST))
@@ -509,6 +514,10 @@ class NamedModel:
     def __init__(self, model: Model, *, budget: CallBudget | None = None) -> None:
         self.model = model
         self.budget = budget or CallBudget()
+
+    def most(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> float | None:
+        """US dollars that asking once may cost: nothing on this machine, and else nobody knows."""
+        return 0.0 if self.model.deterministic else None
 
     @property
     def name(self) -> str:

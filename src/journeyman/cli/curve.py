@@ -11,6 +11,7 @@ from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, read_store_url
 from journeyman.core.errors import InputError, boundary
 from journeyman.experiments import settings
+from journeyman.experiments.place import FOLDER
 from journeyman.experiments.settings import CurveSettings
 from journeyman.io.files import check_writable
 from journeyman.stores import open_store
@@ -104,7 +105,7 @@ def _store_of(folder: Path) -> str | None:
         # What the folder says has no password in it.
         return own if redacted(own) == url else url
     runs = folder.resolve().parent
-    if (runs.parent.name, runs.name) != (settings.FOLDER, "runs"):
+    if (runs.parent.name, runs.name) != (FOLDER, "runs"):
         return None
     there = settings.load(runs.parents[1]).store_url
     return None if is_nowhere(there) else there

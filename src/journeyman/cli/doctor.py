@@ -232,9 +232,10 @@ def _project(start: Path | None, environment: Mapping[str, str]) -> Iterator[Hea
     found = partial(HealthCheck, group="project", needed=True)
     try:
         from journeyman.experiments import settings
+        from journeyman.experiments.place import FILE
 
         project = settings.load(start, environment)
-        detail = str(project.file) if project.file else f"no {settings.FILE}, so every setting has its default"
+        detail = str(project.file) if project.file else f"no {FILE}, so every setting has its default"
         yield found(name="settings", state="ok", detail=detail)
         try:
             yield _store(project.store_url)

@@ -175,7 +175,7 @@ def _serve(
         _beside("monitor", store, serving.monitor_seconds) if watched is not None and not serving.record else nullcontext(),
         _beside("learn", store, _LEARNS) if serving.learn and store != MEMORY else nullcontext(),
         _intake(store, project.folder / "spill", record, watched) if serving.record else nullcontext() as intake,
-        _pages(project.root, told, store, tokens, intake) if serving.pages else nullcontext() as pages,
+        _pages(project, told, store, gateway, intake) if serving.pages else nullcontext() as pages,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
@@ -307,7 +307,9 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 
 @contextmanager
-def _pages(folder: Path, told: Settings, store_url: str, tokens: tuple[str, ...], intake: "Intake | None") -> "Iterator[App]":
+def _pages(
+    project: Project, told: Settings, store_url: str, gateway: "GatewayConfig", intake: "Intake | None"
+) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
@@ -318,9 +320,11 @@ def _pages(folder: Path, told: Settings, store_url: str, tokens: tuple[str, ...]
         make_ready(store_url)
     except StoreUnreachable as error:
         say(f"journeyman: {error}", "journeyman: what is recorded waits until it answers, and what was released last is served")
+    asked = {each.name: replace(each.settings, apis=tuple(sorted(each.apis))) for each in gateway.upstreams}
     with ExitStack() as opened:
 
         def pages() -> "App":
+            from journeyman.experiments.playground import ReplayServers
             from journeyman.serving.dashboard import routes
             from journeyman.serving.dashboard.experiments import ProjectStores
             from journeyman.serving.dashboard.layout import Guard
@@ -330,13 +334,16 @@ def _pages(folder: Path, told: Settings, store_url: str, tokens: tuple[str, ...]
             stores = ProjectStores(
                 store_url,
                 release_tokens=_release_tokens(told.serve),
-                folder=folder,
+                folder=project.root,
                 alerts=told.alerts,
                 health=intake.health if intake is not None else None,
             )
             who = told.serve.who or settings.person() or "me"
+            servers = ReplayServers(settings=told, servers=asked)
             labels = LabelRules(scheme=told.labels.scheme, clean=cleaner(told.record))
-            return application(routes(store, who=who, guard=Guard(tokens), project=stores, labels=labels))
+            return application(
+                routes(store, who=who, guard=Guard(gateway.tokens), project=stores, labels=labels, servers=servers)
+            )
 
         yield when_asked(pages)
 

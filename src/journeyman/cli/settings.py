@@ -60,9 +60,10 @@ def init(as_json: bool) -> None:
       journeyman settings init
     """
     from journeyman.experiments import settings
+    from journeyman.experiments.place import FILE
     from journeyman.io.atomic import write_text
 
-    path = Path(settings.FILE)
+    path = Path(FILE)
     if path.exists():
         raise InputError(f"{path} is there already, and is left as it is; see what holds: journeyman settings")
     write_text(path, settings.template())

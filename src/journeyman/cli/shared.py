@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
     from journeyman.core.gate import BetterOnHeldOut
     from journeyman.experiments.compare import EvaluationReport
+    from journeyman.experiments.place import StorePlace
     from journeyman.experiments.settings import RecordSettings
     from journeyman.io.config import Config
     from journeyman.serving.releases.control import Person
@@ -335,11 +336,12 @@ def person(named: str | None) -> str:
         InputError: Nobody can be named, or it is the name that stands for no person.
     """
     from journeyman.experiments import settings
+    from journeyman.experiments.place import USER_VARIABLE
     from journeyman.stores.traces.base import AUTO
 
     who = (named or "").strip() or settings.person()
     if not who:
-        raise InputError(f"who says so is not known; name them (--who, --rater), or set {settings.USER_VARIABLE}")
+        raise InputError(f"who says so is not known; name them (--who, --rater), or set {USER_VARIABLE}")
     if who == AUTO:
         raise InputError(f"{AUTO}: that name stands for what no person said; write another")
     return who
@@ -361,12 +363,23 @@ def cleaner(record: "RecordSettings") -> Callable[[str], str]:
 store_option = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
 
 
+def _place() -> "StorePlace":
+    """Where the project's store is, and who says so; the settings are loaded where more than that is set."""
+    from journeyman.experiments import place
+
+    if (found := place.store_place()) is not None:
+        return found
+    from journeyman.experiments import settings
+
+    project = settings.load()
+    return place.StorePlace(url=project.store_url, origin=project.origins.get(("store", "url")))
+
+
 def store_url(store: str | None) -> str:
     """The URL of the store that `--store` names, else of the project's."""
-    from journeyman.experiments import settings
     from journeyman.stores.urls import as_url
 
-    return as_url(store) if store else settings.load().store_url
+    return as_url(store) if store else _place().url
 
 
 def read_store_url(store: str | None) -> str:
@@ -375,15 +388,14 @@ def read_store_url(store: str | None) -> str:
     Raises:
         InputError: It is not there.
     """
-    from journeyman.experiments import settings
-    from journeyman.stores.urls import MEMORY, is_nowhere, redacted
+    from journeyman.experiments.place import StorePlace
+    from journeyman.stores.urls import MEMORY, as_url, is_nowhere, redacted
 
-    origin = "--store" if store else settings.load().origins.get(("store", "url"))
-    url = store_url(store)
-    if origin and url != MEMORY and is_nowhere(url):
+    found = StorePlace(url=as_url(store), origin="--store") if store else _place()
+    if found.origin and found.url != MEMORY and is_nowhere(found.url):
         mend = "name one that is there, or begin it with journeyman collect, serve or train"
-        raise InputError(f"there is no store at {redacted(url)}, which {origin} names; {mend}")
-    return url
+        raise InputError(f"there is no store at {redacted(found.url)}, which {found.origin} names; {mend}")
+    return found.url
 
 
 def project_folder() -> Path:

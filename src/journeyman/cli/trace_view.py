@@ -7,18 +7,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from difflib import ndiff
 from typing import TYPE_CHECKING
 
 import click
 
 from journeyman.cli import console
-from journeyman.cli.console import Column, duration, minute, named_columns, number, plain, say, short
+from journeyman.cli.console import Column, duration, minute, named_columns, number, plain, say, short, table, write
 from journeyman.core.format import counted, money
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 from journeyman.stores.traces.base import AUTO, Given, Label, Statistics, StatisticsGroup, ToolStatistics, TraceSummary
 from journeyman.tracing.base import NO_TIME
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playground import StepAnswer
     from journeyman.rewards.calibration import IntervalEstimate
     from journeyman.rewards.signal_examination import JudgeFinding, SignalFinding, SignalReport
 
@@ -231,6 +233,29 @@ _GROUP: Mapping[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
     "p95": (7, lambda group: _group_time(group, group.p95_seconds)),
 }
 """What is said of traces that belong together, by column, with when it is left out."""
+
+
+def show_answers(before: "StepAnswer", after: "StepAnswer") -> None:
+    """A recorded answer and a new one, side by side, each line of the new one marked that differs."""
+    rows = [
+        ("model", *(each.model or "unknown" for each in (before, after))),
+        ("tokens", *(_tokens(each.input_tokens, each.output_tokens) for each in (before, after))),
+        ("cost", *(money(each.cost) for each in (before, after))),
+        ("latency", *(duration(each.seconds) for each in (before, after))),
+        ("verdict", *(_said_of(each) for each in (before, after))),
+    ]
+    table([Column(name="", words=True), *(Column(name=name, words=True) for name in ("recorded", "asked again"))], rows)
+    write(
+        "", *(plain(line.rstrip("\n")) for line in ndiff(before.text.splitlines(), after.text.splitlines()) if line[:1] != "?")
+    )
+
+
+def _said_of(answer: "StepAnswer") -> str:
+    if answer.error is not None:
+        return short(answer.error)
+    if answer.verdict is None or answer.verdict.value is None:
+        return "nobody can say"
+    return {1: "right", 0: f"wrong: {short(answer.verdict.evidence)}"}.get(answer.verdict.value, f"{answer.verdict.value:.2f}")
 
 
 def show_statistics(found: Statistics) -> None:

@@ -3,6 +3,7 @@
 What stands in a trace was written by anybody: nothing in it is taken for markup, or for a command to the terminal.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,11 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any
+from uuid import uuid4
 
 import click
 
-from journeyman.cli.console import bar, minute, say, write
+from journeyman.cli.console import bar, minute, plain, say, write
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import read_store_url, store_option, together
 from journeyman.cli.trace_filters import (
@@ -29,9 +31,9 @@ from journeyman.cli.trace_filters import (
     show_agreement,
     span,
 )
-from journeyman.cli.trace_view import show_list, show_signals, show_statistics, show_trace, tail_line
+from journeyman.cli.trace_view import show_answers, show_list, show_signals, show_statistics, show_trace, tail_line
 from journeyman.core.errors import InputError
-from journeyman.core.format import counted
+from journeyman.core.format import counted, money
 from journeyman.stores.traces.base import Page, Pruned, Query, TraceStore
 from journeyman.stores.urls import is_nowhere
 
@@ -188,11 +190,63 @@ def show(*, trace_id: str, full: bool, store: str | None, quiet: bool) -> dict[s
 
 
 @command.command()
+@click.argument("trace_id", metavar="ID")
+@click.option("--step", type=click.IntRange(1), metavar="N", help="Which, as the page counts them.  [default: its last answer]")
+@click.option("--model", default="", metavar="NAME", help="Ask this one.  [default: that of then, at the server that answered]")
+@click.option("--playbook", metavar="FILE", help="Show its bullets, as a live request is shown them.  [default: none]")
+@click.option("--dry-run", is_flag=True, help="Say what would be asked and what it may cost, and ask nobody.")
+@reading
+def replay(*, trace_id: str, store: str | None, quiet: bool, dry_run: bool, **given: Any) -> dict[str, Any]:
+    """Ask a recorded step again, with another playbook or another model, and show both answers.
+
+    No tool is run. What comes is kept as an attempt of Journeyman's own, from which nobody learns.
+
+    \b
+    Examples:
+      journeyman traces replay 4f2a --playbook playbooks/mine.json --dry-run
+      journeyman traces replay 4f2a --step 3 --model openai:gpt-5-mini
+    """
+    from journeyman.core.playbook import Playbook
+    from journeyman.experiments import settings
+    from journeyman.experiments.agents import candidate_of
+    from journeyman.experiments.playbook.examination import asker
+    from journeyman.experiments.playground import ReplayedStep, ReplayServers, sent
+
+    project = settings.load()
+    with opened(store) as traces:
+        trace = traces.get(id_of(traces, trace_id))
+        if trace is None:
+            raise InputError(f"{trace_id}: no trace has this id")
+        asked = ReplayedStep.of(trace, given["step"])
+        if given["playbook"] is not None:
+            shown = Playbook.load(given["playbook"])
+            candidate = candidate_of(shown)
+            asked = asked.showing(shown, candidate.id if candidate else "")
+        ask = asker(project.settings, model=given["model"])
+        there = asked.request.base_url or "a server that is not known"
+        most, who = asked.most(ask), given["model"] or f"{asked.call.model} at {there}"
+        price = "its price is not known" if most is None else f"at most {money(most)} by list price"
+        say(f"step {asked.number}: {plain(who)} is asked, {counted(len(asked.bullets), 'bullet')} shown; {price}")
+        told: dict[str, Any] = {"trace": trace.id, "step": asked.number, "bullets": len(asked.bullets), "most_cost": most}
+        if dry_run:
+            return {**told, "dry_run": True}
+        id = f"playground-{uuid4().hex}"
+        found = asyncio.run(asked.send(ask, id=id, by=settings.person() or "", clock=lambda: datetime.now(UTC)))
+        found = ReplayServers(settings=project.settings, servers={}).cleaned(found)
+        traces.add([found])
+    before, after = asked.then(), sent(found)
+    if not quiet:
+        show_answers(before, after)
+    answers = {"before": asdict(before), "after": asdict(after)}
+    return {**told, "answer": found.id, **answers, **({"silent": True} if after.error is not None else {})}
+
+
+@command.command()
 @filters
 @click.option(
     "--format",
     "name",
-    type=click.Choice(("jsonl", "chat", "sharegpt", "evals")),
+    type=click.Choice(("jsonl", "chat", "sharegpt", "evals", "dpo", "dpo-axolotl", "dpo-sharegpt")),
     default="jsonl",
     show_default=True,
     help="See the text above.",
@@ -215,7 +269,8 @@ def export(*, name: str, out: Path | None, limit: int | None, store: str | None,
 
     jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes, and
     TRL and axolotl: a conversation a line. sharegpt is LLaMA-Factory's. evals are samples of openai/evals, of traces that are
-    known to be good. What a format has no place for is said.
+    known to be good. dpo are pairs of preferences for TRL, dpo-axolotl and dpo-sharegpt for axolotl and LLaMA-Factory: where
+    somebody said what should have been answered, that before what was. What a format has no place for is said.
 
     With --otlp they go out as spans by OTLP over HTTP, to Phoenix, Langfuse, MLflow or any collector, in the words of
     OpenInference and of OpenTelemetry's GenAI conventions. Secrets are taken out; keys for the server stand in
@@ -225,6 +280,7 @@ def export(*, name: str, out: Path | None, limit: int | None, store: str | None,
     Examples:
       journeyman traces export --out traces.jsonl
       journeyman traces export --label good --format chat --out train.jsonl
+      journeyman traces export --format dpo --out pairs.jsonl
       journeyman traces export --otlp http://localhost:6006 --last 7d
     """
     otlp = {key: wanted.pop(key) for key in ("otlp", "convention", "again", "dry_run")}

@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import time, timedelta
@@ -34,6 +33,8 @@ from journeyman.core.feedback import LabelScheme
 from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.playbook import Place
 from journeyman.core.release import Stage
+from journeyman.experiments import place
+from journeyman.experiments.place import FOLDER, PREFIX, READ, STORE_VARIABLE, USER_VARIABLE, SettingPath, leaves, line_of
 from journeyman.io.config import (
     HIDDEN,
     BudgetSettings,
@@ -392,15 +393,6 @@ class RecordSettings(Config):
     the gateway is killed, and each answer takes as much longer as the store does."""
 
 
-FILE = "journeyman.toml"
-FOLDER = ".journeyman"
-"""The project's folder, beside the file: store, artifacts and runs."""
-PREFIX = "JOURNEYMAN_"
-STORE_VARIABLE = "JOURNEYMAN_STORE"
-"""The environment's word on `store.url`, so that a password need not stand in a file."""
-USER_VARIABLE = "JOURNEYMAN_USER"
-"""Who judges, where nobody is named."""
-
 BARE = "name a server by its bare URL, without user, password or query; a key goes into OPENAI_API_KEY"
 
 
@@ -423,7 +415,7 @@ Server = Annotated[str, AfterValidator(_bare)]
 class StoreSettings(Config):
     """Where things are kept. Relative paths start at the folder of the file."""
 
-    url: str = field(default=f"{FOLDER}/journeyman.db", repr=False)
+    url: str = field(default=place.STORE, repr=False)
     """A path, `sqlite:///FILE`, `postgresql://USER@HOST/DATABASE`, or `memory:`."""
     artifacts: str = f"{FOLDER}/artifacts"
     """The folder of the files that are kept by digest."""
@@ -556,7 +548,7 @@ class PlaceSettings(Config):
 
     project: Annotated[str, HIDDEN] = FOLDER
     """The folder of the runs."""
-    store: Annotated[str, HIDDEN] = field(default=f"{FOLDER}/journeyman.db", repr=False)
+    store: Annotated[str, HIDDEN] = field(default=place.STORE, repr=False)
     """Path or URL; kept out of the run's files, as it may hold a password."""
 
 
@@ -698,12 +690,7 @@ class Project:
     @property
     def store_url(self) -> str:
         """For `stores.open_store`. May hold a password: show it only `redacted`."""
-        from journeyman.stores.urls import as_url, is_url
-
-        url = self.settings.store.url
-        if (path := re.match(r"sqlite:///(?=[^/?])", url)) is not None:
-            return f"{path.group()}{self.root / url[path.end() :]}"
-        return url if is_url(url) else as_url(self.root / url)
+        return place.store_at(self.settings.store.url, self.root)
 
     @property
     def artifacts(self) -> Path:
@@ -711,8 +698,6 @@ class Project:
 
 
 _Made = TypeVar("_Made", bound=Config)
-_Path = tuple[str, ...]
-"""Of a setting, from the section on."""
 
 
 def load(start: Path | None = None, environment: Mapping[str, str] | None = None, *, named: Path | None = None) -> Project:
@@ -725,17 +710,17 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
         InputError: The file cannot be read, or it or a variable says what no setting is. All that is wrong is named at once.
     """
     here = (start or Path.cwd()).resolve()
-    found = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    found = place.file_above(here)
     file = found if named is None else named.resolve()
-    text, said = _read(file) if file else ("", {})
+    text, said = place.read(file) if file else ("", {})
     variables = _variables(os.environ if environment is None else environment)
-    origins = {_today(path): f"{file}:{_line(text, path)}" for path, _ in _leaves(said)}
+    origins = {_today(path): f"{file}:{line_of(text, path)}" for path, _ in leaves(said)}
     wrong = [
-        f"{origins[_today(path)]}: {'.'.join(path)}: {_SERVER}" for path, value in _leaves(said) if _names_server(path, value)
+        f"{origins[_today(path)]}: {'.'.join(path)}: {_SERVER}" for path, value in leaves(said) if _names_server(path, value)
     ]
     origins |= {_today(path): name for path, (name, _) in variables.items()}
     values: dict[str, Any] = {}
-    for path, value in (*_leaves(said), *((path, value) for path, (_, value) in variables.items())):
+    for path, value in (*leaves(said), *((path, value) for path, (_, value) in variables.items())):
         _put(values, _today(path), value)
     try:
         settings = TypeAdapter(Settings).validate_json(json.dumps(values, default=str))
@@ -743,7 +728,7 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
         for each in error.errors():
             path = tuple(map(str, each["loc"]))
             where = next((origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins), None)
-            wrong.append(_sentence(where or f"{file}:{_line(text, path)}", path, each))
+            wrong.append(_sentence(where or f"{file}:{line_of(text, path)}", path, each))
         settings = Settings()
     wrong += _leaks(settings.models, origins, file)
     if wrong:
@@ -760,7 +745,7 @@ def _let_prices_hold(prices: Mapping[str, PriceSettings]) -> None:
     )
 
 
-def _leaks(models: ModelSettings, origins: Mapping[_Path, str], file: Path | None) -> Iterator[str]:
+def _leaks(models: ModelSettings, origins: Mapping[SettingPath, str], file: Path | None) -> Iterator[str]:
     """A key of the user's that a file would send to a server which it names itself: it may have come with somebody's data."""
     where = origins.get(("models", "base_url"), "")
     if not where.startswith(f"{file}:") or not models.key_env or is_loopback(urlsplit(models.base_url).hostname or ""):
@@ -856,7 +841,7 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _sections(settings: Settings) -> Iterator[tuple[_Path, Config]]:
+def _sections(settings: Settings) -> Iterator[tuple[SettingPath, Config]]:
     for each in fields(settings):
         section = getattr(settings, each.name)
         if isinstance(section, Config):
@@ -881,17 +866,7 @@ def person() -> str | None:
         return None
 
 
-def _read(file: Path) -> tuple[str, dict[str, Any]]:
-    try:
-        text = file.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{file} is not TOML: {error}") from error
-
-
-def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
+def _variables(environment: Mapping[str, str]) -> dict[SettingPath, tuple[str, Any]]:
     """What the environment says: by setting, the variable and its value, which is a number where the setting is one."""
     named = {name: text for name, text in environment.items() if name.startswith(PREFIX) and "__" in name}
     paths = {name: tuple(name.removeprefix(PREFIX).lower().split("__")) for name in named}
@@ -908,20 +883,12 @@ def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
 
 
 SECTIONS = tuple(each.name for each in fields(Settings))
-_TABLES: Mapping[_Path, type[Config]] = {
+_TABLES: Mapping[SettingPath, type[Config]] = {
     ("upstreams",): UpstreamSettings,
     ("prices",): PriceSettings,
     ("alerts", "channels"): ChannelSettings,
 }
 """Where tables stand whose names are the user's, and whose settings are all the same."""
-READ = frozenset(
-    {
-        STORE_VARIABLE,
-        USER_VARIABLE,
-        *(f"{PREFIX}{name}" for name in ("CHECKPOINTS", "DATA", "SANDBOX_TOKEN", "TRAINING_PARENT")),
-    }
-)
-"""Variables that are no settings, and that some part of Journeyman reads."""
 
 
 def no_section(name: str) -> str:
@@ -978,7 +945,7 @@ def _decoded(named: Mapping[str, str]) -> Mapping[str, Any]:
         raise InputError(f"{', '.join(sorted(named))}: {error}; write a list as JSON") from None
 
 
-def _at(values: Mapping[str, Any], path: _Path) -> Any:
+def _at(values: Mapping[str, Any], path: SettingPath) -> Any:
     for name in path:
         if not isinstance(values, Mapping) or name not in values:
             raise InputError(f"{PREFIX}{'__'.join(path).upper()}: another variable says something else of the same setting")
@@ -986,7 +953,7 @@ def _at(values: Mapping[str, Any], path: _Path) -> Any:
     return values
 
 
-def _put(values: dict[str, Any], path: _Path, value: Any) -> None:
+def _put(values: dict[str, Any], path: SettingPath, value: Any) -> None:
     for name in path[:-1]:
         inner = values.setdefault(name, {})
         # What is no table, and is said to be one elsewhere, is complained about as a whole.
@@ -994,20 +961,12 @@ def _put(values: dict[str, Any], path: _Path, value: Any) -> None:
     values[path[-1]] = value
 
 
-def _leaves(values: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, (*above, name))
-        else:
-            yield (*above, name), value
-
-
 def _section(name: str) -> type | None:
     made = getattr(Settings(), name, None)
     return type(made) if isinstance(made, Config) else None
 
 
-def _today(path: _Path) -> _Path:
+def _today(path: SettingPath) -> SettingPath:
     """A setting by its name of today."""
     section = _section(path[0])
     if section is None or len(path) != 2:
@@ -1018,7 +977,7 @@ def _today(path: _Path) -> _Path:
 _SERVER = "a server in a file stands in models.base_url, and in models.key_env the variable of its key"
 
 
-def _names_server(path: _Path, value: Any) -> bool:
+def _names_server(path: SettingPath, value: Any) -> bool:
     """A key in the environment is the user's, and a file that came with somebody's data must not say where it goes."""
     if _today(path) not in (("models", "generator_model"), ("models", "reflector_model")) or not isinstance(value, str):
         return False
@@ -1032,7 +991,7 @@ def _names_server(path: _Path, value: Any) -> bool:
     return parsed.kind == "openai" and (parsed.base_url or models.HOME).rstrip("/") != models.HOME
 
 
-def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:
+def _sentence(where: str, path: SettingPath, error: ErrorDetails) -> str:
     owner: type = Settings
     table = next((each for each in _TABLES if path[: len(each)] == each and len(path) > len(each)), None)
     within = path[len(table) + 1 :] if table else path[1:]
@@ -1047,16 +1006,3 @@ def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:
         above = path[: len(path) - 1]
         return f"{where}: there is no setting {'.'.join(path)}; did you mean {'.'.join((*above, near))}?"
     return f"{where}: {'.'.join(path)}{complaint(owner, name, error)}"
-
-
-def _line(text: str, path: _Path) -> int:
-    """Where a setting stands; a parser of TOML does not tell. Else where its table does, or the first line."""
-    table = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
-            table = header.group(1).replace('"', "").replace(" ", "")
-        named = re.match(r"\s*([\w.\"' -]+?)\s*=", line)
-        full = ".".join(part for part in (table, named.group(1) if named else "") if part)
-        if (named or header) and full == ".".join(path):
-            return number
-    return _line(text, path[:-1]) if path else 1

@@ -423,6 +423,13 @@ def test_axe_finds_nothing_against_the_guidelines(browser: "Browser", filled: tu
                 assert broken == [], (path, theme)
 
 
+def test_a_step_is_opened_in_the_playground_by_its_key(desk: Desk) -> None:
+    page = desk.go("/traces/t001")
+    page.keyboard.press("p")
+    page.wait_for_url("**/playground?trace=t001&step=4")
+    assert page.get_by_role("heading", name="Step 4, asked again").is_visible()
+
+
 def test_a_page_is_reached_by_the_letters_of_its_name(desk: Desk) -> None:
     page = desk.go("/")
     page.keyboard.press("Control+k")

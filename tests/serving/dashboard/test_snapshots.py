@@ -31,6 +31,7 @@ PAGES = {
     "traces": "/traces", "trace": "/traces/t003", "sessions": "/sessions", "performance": "/performance", "learning": "/learn",
     "runs": "/runs", "run": f"/runs/{RUNS[1]}", "evaluation": f"/evaluations/{RUNS[1]}", "playbook": f"/playbooks/{NEW.id}",
     "releases": "/releases", "rollout": "/releases/context:desk%2Foslo", "alerts": "/alerts",
+    "playground": "/playground?trace=t003&step=4",
 }  # fmt: skip
 SCREENS: dict[str, tuple[Literal["light", "dark"], int]] = {"light": ("light", 1280), "phone": ("dark", 390)}
 MOST = 0.001

@@ -421,7 +421,7 @@ def _asked(tasks: Sequence[RecordedTask]) -> list[str]:
 
 def asker(
     settings: Settings, *, model: str = "", budget: CallBudget | None = None, environment: Mapping[str, str] | None = None
-) -> AskAgain:
+) -> RecordedServer | NamedModel:
     """Who answers recorded requests anew: the server that answered then, or a model that somebody names.
 
     A server is sent the key that the settings say for its address, and the makers of the two APIs their own; no other server is
@@ -437,7 +437,7 @@ def asker(
     if parsed is None or parsed.kind not in models.OVER_HTTP:
         if parsed is not None:
             return NamedModel(models.load(model), budget=budget)
-        return RecordedServer(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
+        return RecordedServer(key=lambda request: key_of(request, settings.upstreams, env), place=place, budget=budget)
     client = models.load(model)
     url = str(getattr(client, "base_url", models.HOME))
     key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
@@ -450,7 +450,7 @@ def asker(
     )
 
 
-def _key(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
+def key_of(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
     """The key of the server that answered. What a trace says of an address is nobody's word on where a key may go."""
     known = upstreams.get(request.upstream)
     if known is not None and known.base_url.rstrip("/") == request.base_url.rstrip("/"):

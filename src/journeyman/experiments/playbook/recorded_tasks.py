@@ -140,6 +140,16 @@ def of_live_traffic(traces: Iterable[Trace], *, domain: str = "", least: int = q
     )
 
 
+def task_of(trace: Trace, request: RecordedRequest) -> Task | None:
+    """What verifies answers to a request of a trace; `None` where nobody can say which would be right."""
+    try:
+        drawn = _drawn(evidence_of(trace), "", far=False)
+    except NotAskable:
+        return None
+    # Of an attempt with several requests, what is known speaks of one.
+    return drawn.task if drawn.request == request and drawn.kind is not TaskKind.UNVERIFIABLE else None
+
+
 def excluded(trace: Trace) -> str:
     """Why nobody may learn from a trace or be examined on it; empty where one may."""
     if trace.held_out:

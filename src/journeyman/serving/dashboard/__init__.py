@@ -12,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -26,9 +26,8 @@ from journeyman.core.trace import total
 from journeyman.io.atomic import write_json
 from journeyman.io.files import locked, read_object
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
-from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.experiments import ExperimentPages, ProjectStores
-from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, TablePart, of_step, over_time, table_parts
+from journeyman.serving.dashboard.figures import NO_DAY, Counted, SharedCache, of_step, over_time, table_parts
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -47,9 +46,9 @@ from journeyman.serving.dashboard.layout import (
     static,
 )
 from journeyman.serving.dashboard.overview import AlertPages, OverviewPage
-from journeyman.serving.dashboard.releases import ReleasePages
+from journeyman.serving.dashboard.releases import PlaygroundPage, ReleasePages
+from journeyman.serving.dashboard.tasks import DatasetPages, TaskPages
 from journeyman.serving.dashboard.trace_page import LabelRules, TracePage, rater_of
-from journeyman.stores.base import EvaluationRecord
 from journeyman.stores.documents import DocumentQuery
 from journeyman.stores.traces.base import (
     Page,
@@ -59,11 +58,10 @@ from journeyman.stores.traces.base import (
     TraceStore,
     TraceSummary,
 )
-from journeyman.tasks import repository
-from journeyman.tasks.repository import RepositoryTask
 from journeyman.tracing.importers import jsonl
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playground import ReplayServers
     from journeyman.stores.traces.agreement import LabelAgreement
 
 # Pages of many traces: the list, sessions, statistics, and the list as a file.
@@ -310,6 +308,7 @@ def routes(
     guard: Guard | None = None,
     project: ProjectStores | None = None,
     labels: LabelRules | None = None,
+    servers: "ReplayServers | None" = None,
 ) -> list[BaseRoute]:
     """The pages over a store, for a server to mount at its root: `/`, `/traces`, `/sessions`, `/performance`, `/login` and what
     lies below, none of them under `/v1`.
@@ -322,6 +321,7 @@ def routes(
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
         project: What the store knows beside traces; without it there are the pages over traces alone.
         labels: What may be said beside good and bad.
+        servers: Who may be asked a recorded step again; without them nobody.
     """
     door = guard or Guard()
     counts = partial(_rail_counts, SharedCache(), store, project)
@@ -334,7 +334,7 @@ def routes(
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method], middleware=COMPRESSED)
 
     return [
-        *(_project_pages(project, frame, who, page, lists) if project is not None else ()),
+        *(_project_pages(project, frame, who, page, lists, servers) if project is not None else ()),
         page("/", lists.traces),
         page("/traces", lists.traces),
         page("/views", lists.view, "POST"),
@@ -399,77 +399,6 @@ class DocumentPages:
         )
 
 
-class TaskPages:
-    """Tasks made of repositories: what there is of each category, how much of what was tried became one, and who is good at
-    them. What decides about a task is shown to whoever asks for it, and what is right to nobody."""
-
-    def __init__(self, project: ProjectStores, frame: PageRenderer) -> None:
-        self._project, self._frame = project, frame
-        self._read = SharedCache[tuple[RepositoryTask, ...]]()
-
-    def sets(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """Files of tasks."""
-        rows = []
-        for name, path in self._project.task_files().items():
-            tasks, problem = self._tasks(path)
-            rows.append((name, tasks, sorted({each.category for each in tasks}), problem))
-        return self._frame.page("tasks.html", title="Tasks", rows=rows)
-
-    def one(self, request: Request, fields: Mapping[str, str]) -> Response:
-        """What is in a file, or one task of it."""
-        name = id_of(request.path_params["name"])
-        path = self._project.task_files().get(name)
-        if path is None:
-            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such file of tasks here, and no run was given one.")
-        tasks, problem = self._tasks(path)
-        if problem:
-            raise InputError(problem)
-        if id := fields.get("task"):
-            task = next((each for each in tasks if each.id == id), None)
-            if task is None:
-                raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such task in this file.")
-            asked = fields.get("show") == "tests"
-            return self._frame.page("task.html", title=f"{id} · Tasks", here="Tasks", set=name, task=task, tests=asked)
-        wanted = fields.get("category", "")
-        listed = [each for each in tasks if wanted in ("", each.category)]
-        part = TablePart.of(listed, fields.get("after", ""), total=len(listed))
-        return self._frame.page(
-            "task_set.html",
-            title=f"{name} · Tasks",
-            here="Tasks",
-            set=name,
-            typed={"category": wanted} if wanted else {},
-            kinds=repository.counts(tasks),
-            made=repository.made_of(path).get("categories", {}),
-            part=part,
-            evaluations=self._evaluations(path),
-        )
-
-    def _tasks(self, path: Path) -> tuple[tuple[RepositoryTask, ...], str]:
-        """The tasks of a file, as it is now; or why it cannot be read."""
-        try:
-            stat = path.stat()
-            return self._read.get(f"{path} {stat.st_mtime_ns} {stat.st_size}", lambda: repository.read(path)).value, ""
-        except (InputError, OSError) as error:
-            return (), str(error)
-
-    def _evaluations(self, path: Path) -> list[tuple[EvaluationRecord, list[tuple[Mapping[str, Any], Whisker | None]]]]:
-        """The latest of these tasks, each by category with the interval of the gain."""
-        found = []
-        for each in self._project.registry.evaluations():
-            rows = each.report.get("categories")
-            if not isinstance(rows, list) or not self._project.is_of(each.run_id, path):
-                continue
-            known = {at: (row["low"], row["gain"], row["high"]) for at, row in enumerate(rows) if row["low"] is not None}
-            drawn = dict(zip(known, whiskers(list(known.values())), strict=True))
-            found.append((each, [(row, drawn.get(at)) for at, row in enumerate(rows)]))
-            if len(found) == _LATEST:
-                break
-        return found
-
-
-_LATEST = 5
-"""Evaluations of a file of tasks that its page shows."""
 MOST_COUNTED = 1_000_000
 
 
@@ -487,7 +416,12 @@ def _rail_counts(known: SharedCache[Mapping[str, int]], store: TraceStore, proje
 
 
 def _project_pages(
-    project: ProjectStores, frame: PageRenderer, who: str, page: Callable[..., Route], lists: ListPages
+    project: ProjectStores,
+    frame: PageRenderer,
+    who: str,
+    page: Callable[..., Route],
+    lists: ListPages,
+    servers: "ReplayServers | None",
 ) -> Iterator[Route]:
     def person(request: Request) -> str:
         return rater_of(request, who)
@@ -508,12 +442,18 @@ def _project_pages(
     yield page("/releases/move", served.act, "POST")
     yield page("/releases/{name:path}", served.rollout)
     yield page("/audit", served.audit)
+    tried = PlaygroundPage(project, lists.store, frame, person, servers)
+    yield page("/playground", tried.playground)
+    yield page("/playground", tried.send, "POST")
     written = DocumentPages(project, frame)
     yield page("/documents", written.documents)
     yield page("/documents/{name}", written.document)
     made = TaskPages(project, frame)
     yield page("/tasks", made.sets)
     yield page("/tasks/{name:path}", made.one)
+    sets = DatasetPages(project, frame)
+    yield page("/datasets", sets.datasets)
+    yield page("/datasets/{name:path}", sets.dataset)
     watched = AlertPages(project, frame, person)
     yield page("/alerts", watched.alerts)
     yield page("/alerts", watched.act, "POST")

@@ -21,7 +21,8 @@ from journeyman.core.evaluation import Pair
 from journeyman.core.format import noun, value_text
 from journeyman.core.playbook import Bullet, Lock, Playbook, Retire
 from journeyman.experiments.pipeline import stages
-from journeyman.experiments.settings import FOLDER, AlertSettings
+from journeyman.experiments.place import FOLDER
+from journeyman.experiments.settings import AlertSettings
 from journeyman.io.http_server import known_token
 from journeyman.serving.dashboard.charts import Whisker, whiskers
 from journeyman.serving.dashboard.figures import ROWS, TablePart, VersionedCache, needed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from journeyman.core.rollout import LiveReleases, Rollout
     from journeyman.serving.ingest.base import Health
     from journeyman.stores.alerts import AlertStore
+    from journeyman.stores.base import Store
     from journeyman.stores.documents import DocumentStore
     from journeyman.stores.rollouts import RolloutStore
     from journeyman.stores.turns import TurnStore
@@ -66,7 +68,7 @@ class ProjectStores:
             folder: Of the project, where the paths that its runs wrote begin.
             health: How the way into the store is, where this process records.
         """
-        self._url, self._folder = url, folder
+        self._url, self.folder = url, folder
         self.is_demo = is_demo(url, folder)
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
@@ -80,43 +82,47 @@ class ProjectStores:
     def playbook_file(self, run: RunRecord) -> Path | None:
         """The file that a run wrote what it learned to, where it still lies there."""
         told = (run.result or {}).get("playbook_path")
-        path = self._folder / told if isinstance(told, str) and told else None
+        path = self.folder / told if isinstance(told, str) and told else None
         return path if path is not None and path.is_file() else None
 
     def task_files(self) -> Mapping[str, Path]:
         """Files of tasks by how they are called here: those made in the project's folder, and those that runs were given."""
-        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self._folder.glob("*.stats.json"))
+        made = (path.with_name(path.name.replace(".stats.json", ".jsonl")) for path in self.folder.glob("*.stats.json"))
         given = (
-            self._folder / str(run.config[name])
+            self.folder / str(run.config[name])
             for run in self.registry.runs()
             if run.kind == "evaluate agent" or run.config.get("dataset_name") == "repository"
             for name in ("tasks", "input_path", "held_out_path")
             if run.config.get(name)
         )
         found = dict.fromkeys(path for path in (*sorted(made), *given) if path.is_file())
-        here = self._folder
+        here = self.folder
         return {(path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)): path for path in found}
 
     def is_of(self, run_id: str, path: Path) -> bool:
         """Whether a run's tasks were those of a file."""
         run = self.registry.run_record(run_id)
-        return bool(run.config.get("tasks")) and self._folder / str(run.config["tasks"]) == path
+        return bool(run.config.get("tasks")) and self.folder / str(run.config["tasks"]) == path
 
     @property
     def views_file(self) -> Path:
         """Where lists of traces are kept that somebody gave a name."""
-        return self._folder / FOLDER / "views.json"
+        return self.folder / FOLDER / "views.json"
 
     @property
     def pipelines(self) -> Path:
         """Where runs of pipelines are kept."""
-        return self._folder / FOLDER / stages.FOLDER
+        return self.folder / FOLDER / stages.FOLDER
+
+    @cached_property
+    def store(self) -> "Store":
+        from journeyman.stores import open_store
+
+        return open_store(self._url)
 
     @cached_property
     def registry(self) -> Registry:
-        from journeyman.stores import open_store
-
-        return Registry(open_store(self._url))
+        return Registry(self.store)
 
     @cached_property
     def rollouts(self) -> "RolloutStore":
@@ -439,7 +445,7 @@ class ExperimentPages:
         details = self._known(registry.candidate, request)
         if details.candidate.kind is not Kind.PLAYBOOK:
             raise PageRefused(HTTPStatus.NOT_FOUND, f"{details.candidate.id} is a {details.candidate.kind}, and no playbook.")
-        playbook = _playbook(details.candidate)
+        playbook = playbook_of(details.candidate)
         parent = self._parent(details.candidate)
         runs = (
             each
@@ -471,7 +477,7 @@ class ExperimentPages:
                 each.id for each in registry.candidates(kind=Kind.PLAYBOOK, limit=CHOICES) if each.id != details.candidate.id
             ],
             beside=other.id if other else "",
-            differences=_differences(_playbook(other), playbook) if other else [],
+            differences=_differences(playbook_of(other), playbook) if other else [],
         )
 
     def _parent(self, candidate: Candidate) -> Playbook | None:
@@ -481,7 +487,7 @@ class ExperimentPages:
             except InputError:
                 continue
             if found.kind is Kind.PLAYBOOK:
-                return _playbook(found)
+                return playbook_of(found)
         return None
 
     def _known(self, get: Callable[[str], _Found], request: Request, id: str = "") -> _Found:
@@ -521,7 +527,11 @@ def marked(before: str, after: str) -> tuple[Marked, Marked]:
     return tuple(left), tuple(right)
 
 
-def _playbook(candidate: Candidate) -> Playbook:
+def playbook_of(candidate: Candidate) -> Playbook:
+    """
+    Raises:
+        InputError: It cannot be read.
+    """
     from journeyman.optimizers.playbook import files
 
     try:
@@ -548,7 +558,7 @@ def _differences(before: Playbook, after: Playbook) -> list[str]:
 
 def _bullets(candidate: Candidate) -> int | None:
     try:
-        return len(_playbook(candidate).active)
+        return len(playbook_of(candidate).active)
     except InputError:
         return None
 

@@ -386,12 +386,21 @@ PROJECT = (
         (
             ("/documents", "Documents"),
             ("/tasks", "Tasks"),
+            ("/datasets", "Datasets"),
             ("/learn", "Learning"),
             ("/runs", "Runs"),
             ("/evaluations", "Evaluations"),
         ),
     ),
-    ("Ship", (("/playbooks", "Playbooks"), ("/releases", "Releases"), ("/audit", "Audit"))),
+    (
+        "Ship",
+        (
+            ("/playbooks", "Playbooks"),
+            ("/releases", "Releases"),
+            ("/playground", "Playground"),
+            ("/audit", "Audit"),
+        ),
+    ),
 )
 """What the rail leads to: over traces, and over all that a project's store knows."""
 ALSO_CALLED = (
@@ -444,7 +453,7 @@ class PageRenderer:
         self._templates.globals.update(
             encoded=encoded, to_traces=to_traces, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages
         )
-        self._templates.globals["demo"] = demo
+        self._templates.globals.update(demo=demo, has_project=project)
         self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
 

@@ -1,20 +1,26 @@
-"""Pages of what is served: what is in production where and why, the rollouts that bring something into it, and the audit."""
+"""Pages of what is served: what is in production where and why, the rollouts that bring something into it, and the audit; and
+what a model would answer with something else in its prompt."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from journeyman.core.candidate import Kind
 from journeyman.core.comparison import ComparisonVerdict
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.rollout import NEXT_STATE, PRODUCTION, EventKind, Rollout
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series, Whisker, whiskers
-from journeyman.serving.dashboard.experiments import NOT_ADMITTED, ProjectStores
+from journeyman.serving.dashboard.experiments import CHOICES, COMPARED, NOT_ADMITTED, ProjectStores, marked, playbook_of
 from journeyman.serving.dashboard.figures import TablePart, needed
-from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, id_of, name
+from journeyman.serving.dashboard.layout import PageRefused, PageRenderer, encoded, id_of, name
 from journeyman.serving.releases.control import Person, RolloutMove, move, slot_rows
 from journeyman.serving.shadow import shadow_told
 from journeyman.stores.base import EvidenceRecord
@@ -22,6 +28,7 @@ from journeyman.stores.registry import find_rollout
 from journeyman.stores.traces.base import TraceStore
 
 if TYPE_CHECKING:
+    from journeyman.experiments.playground import ReplayedStep, ReplayServers, StepAnswer
     from journeyman.stores.rollouts import RolloutStore
 
 MOST_LOOKS = 600
@@ -182,6 +189,130 @@ def _can(rollout: Rollout, kind: EventKind) -> bool:
         return False
     several = len(rollout.going) > 1 and kind is EventKind.PROMOTE
     return not several and kind in NEXT_STATE[rollout.state]
+
+
+# One step asked again.
+
+_CHOSEN = ("server", "model", "playbook")
+NO_SERVER = "No model can be asked from here: these pages are not served beside a gateway that knows one which speaks so."
+
+
+class PlaygroundPage:
+    """A recorded step, sent again with another playbook or to another model. It costs the project's money, so whoever sends has
+    a release token; what it may cost stands there before."""
+
+    def __init__(
+        self,
+        stores: ProjectStores,
+        traces: TraceStore,
+        frame: PageRenderer,
+        who: Callable[[Request], str],
+        servers: "ReplayServers | None",
+    ) -> None:
+        self._stores, self._traces, self._frame, self._who, self._servers = stores, traces, frame, who, servers
+        self._turn = Lock()
+
+    def playground(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """A step beside what was answered when it was asked again, and the form to ask."""
+        if not fields.get("trace"):
+            return self._frame.page("playground.html", title="Playground", step=None)
+        return self._shown(self._step(fields), fields)
+
+    def _shown(self, step: "ReplayedStep", fields: Mapping[str, str], problem: str = "") -> Response:
+        chosen = self._chosen(step, fields)
+        after = self._answered(step, fields.get("answer", ""))
+        before = step.then()
+        try:
+            asked, most = self._asked(step, chosen)
+        except InputError as error:
+            problem, asked, most = problem or str(error), None, None
+        value = after.verdict.value if after is not None and after.verdict is not None else None
+        verdict = "" if value is None else {1.0: "✓ right · ", 0.0: "✗ wrong · "}.get(value, "")
+        return self._frame.page(
+            "playground.html",
+            HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
+            title=f"{verdict}Step {step.number} · Playground",
+            here="Playground",
+            step=step,
+            before=before,
+            after=after,
+            words=marked(before.text, after.text) if after else marked(before.text, ""),
+            cut=max(len(before.text), len(after.text) if after else 0) > COMPARED,
+            asked=asked,
+            most=most,
+            chosen=chosen,
+            servers=self._servers.speaking(step.request) if self._servers else (),
+            playbooks=[each.id for each in self._stores.registry.candidates(kind=Kind.PLAYBOOK, limit=CHOICES)],
+            is_open=bool(self._stores.release_tokens),
+            problem=problem,
+            no_server=NO_SERVER,
+        )
+
+    def send(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Ask, keep what comes, and show it."""
+        from journeyman.experiments.playground import ReplayServers
+
+        step = self._step(fields)
+        if not self._stores.admits(fields):
+            raise PageRefused(HTTPStatus.FORBIDDEN, NOT_ADMITTED)
+        chosen = self._chosen(step, fields)
+        if not isinstance(self._servers, ReplayServers) or not chosen["server"]:
+            raise InputError(NO_SERVER)
+        step = self._with(step, chosen)
+        ask = self._servers.asker(step.request, chosen["server"], chosen["model"])
+        if not self._turn.acquire(blocking=False):
+            raise PageRefused(HTTPStatus.CONFLICT, "Another step is being asked again just now: wait for its answer.")
+        try:
+            found = asyncio.run(
+                step.send(ask, id=f"playground-{uuid4().hex}", by=self._who(request), clock=lambda: datetime.now(UTC))
+            )
+        finally:
+            self._turn.release()
+        found = self._servers.cleaned(found)
+        self._traces.add([found])
+        at = {"trace": name(step.trace.id), "step": str(step.number), **chosen, "answer": found.id}
+        return RedirectResponse("/playground" + encoded(at), status_code=HTTPStatus.SEE_OTHER)
+
+    def _step(self, fields: Mapping[str, str]) -> "ReplayedStep":
+        # What asks models is for who looks at one step.
+        from journeyman.experiments.playground import ReplayedStep
+
+        trace = self._traces.get(id_of(fields.get("trace", "")))
+        if trace is None:
+            raise PageRefused(HTTPStatus.NOT_FOUND, "There is no such trace, or it was pruned.")
+        number = fields.get("step", "")
+        if number and not (number.isascii() and number.isdigit() and len(number) < 8):
+            raise InputError(f"step: {number[:20]!r} is no number of a step")
+        return ReplayedStep.of(trace, int(number) if number else None)
+
+    def _chosen(self, step: "ReplayedStep", fields: Mapping[str, str]) -> Mapping[str, str]:
+        """Who is asked, for which model, with which playbook: as typed, else as it was recorded."""
+        there = self._servers.speaking(step.request) if self._servers else ()
+        usual = {"server": there[0] if there else "", "model": step.call.model, "playbook": ""}
+        return {each: fields.get(each, "").strip() or usual[each] for each in _CHOSEN}
+
+    def _asked(self, step: "ReplayedStep", chosen: Mapping[str, str]) -> "tuple[ReplayedStep, float | None]":
+        """The step as it would be sent, and what it may cost."""
+        step = self._with(step, chosen)
+        if self._servers is None or not chosen["server"]:
+            return step, None
+        return step, step.most(self._servers.asker(step.request, chosen["server"], chosen["model"]))
+
+    def _with(self, step: "ReplayedStep", chosen: Mapping[str, str]) -> "ReplayedStep":
+        if not chosen["playbook"]:
+            return step
+        candidate = self._stores.registry.candidate(chosen["playbook"]).candidate
+        if candidate.kind is not Kind.PLAYBOOK:
+            raise InputError(f"playbook: {candidate.id} is a {candidate.kind}")
+        return step.showing(playbook_of(candidate), candidate.id)
+
+    def _answered(self, step: "ReplayedStep", id: str) -> "StepAnswer | None":
+        from journeyman.experiments.playground import asked_of, sent
+
+        trace = self._traces.get(id_of(id)) if id else None
+        if trace is None or asked_of(trace) != (step.trace.id, step.number):
+            return None
+        return sent(trace)
 
 
 # What its evidence says.

@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
-from pydantic_core import to_jsonable_python
 
 from journeyman.core.errors import StoreError, boundary
 from journeyman.core.feedback import TargetKind
@@ -38,6 +37,9 @@ from journeyman.stores.traces.tables import (
     TRACES,
 )
 from journeyman.stores.traces.writing import take_turn, unindex_all
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # From the tables back to whole traces.
 
@@ -104,13 +106,20 @@ _OF_RUN = ("run_id", "split")
 """What the `raw` of a trace says of the run that it is of."""
 _OTHERWISE = " (as attempted)"
 """Ends the id of an attempt's trace where somebody else has put another one under its id."""
-_TRACE = TypeAdapter(Trace)
-_SCORE = TypeAdapter(Score)
 _BEFORE = sa.table("attempts", *(sa.column(name) for name in ("seq", "run_id", "id", "split", "told", "score")))
 """The attempts before step 0003, which held their traces themselves."""
 _TOLD, _SCORED = (sa.cast(_BEFORE.c[name], sa.Text).label(name) for name in ("told", "score"))
 
 Row = dict[str, Any]
+_Kept = TypeVar("_Kept")
+
+
+@cache
+def _reader(kind: type[_Kept]) -> "TypeAdapter[_Kept]":
+    """Checks what was kept. To load and make it takes longer than a list of traces does, so only who reads attempts does."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def as_trace(attempt: AttemptRecord) -> Trace:
@@ -127,6 +136,8 @@ def as_trace(attempt: AttemptRecord) -> Trace:
 
 def _changed(trace: Trace) -> Row | None:
     """What `as_trace` says in other words; `None` where there was nothing."""
+    from pydantic_core import to_jsonable_python
+
     raw = {name: to_jsonable_python(trace.raw[name], fallback=str) for name in _OF_RUN if name in trace.raw}
     return ({"source": trace.source} if trace.source else {}) | ({"raw": raw} if raw else {}) or None
 
@@ -166,7 +177,7 @@ def _row(attempt: AttemptRecord, seq: int) -> Row:
         "started_at": utc(trace.started_at),
         "trace": seq,
         "changed": _changed(trace),
-        "score": _SCORE.dump_python(attempt.score, mode="json"),
+        "score": _reader(Score).dump_python(attempt.score, mode="json"),
     }
 
 
@@ -195,8 +206,8 @@ def read(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> Iterator[Att
 
 def _read(row: sa.Row[Any], found: Pieces) -> AttemptRecord:
     with boundary(StoreError, f"attempt {row.id} of run {row.run_id} cannot be read"):
-        score = _SCORE.validate_python(row.score)
-        trace = _TRACE.validate_python(row.unread) if row.trace is None else found.trace(row.trace)
+        score = _reader(Score).validate_python(row.score)
+        trace = _reader(Trace).validate_python(row.unread) if row.trace is None else found.trace(row.trace)
         whole = trace if row.trace is None else _as_attempted(trace, row, score)
     return AttemptRecord(run_id=row.run_id, split=Split(row.split), trace=whole, score=score)
 
@@ -227,8 +238,8 @@ def _move(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> None:
     found: dict[int, AttemptRecord] = {}
     for row in rows:
         try:
-            trace = _TRACE.validate_python(json.loads(row.told))
-            score = _SCORE.validate_python(json.loads(row.score))
+            trace = _reader(Trace).validate_python(json.loads(row.told))
+            score = _reader(Score).validate_python(json.loads(row.score))
         except ValueError:
             # Whoever lists the attempts is told of it; the store can be opened.
             continue

@@ -13,8 +13,6 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, asked_in, spoken, total
 from journeyman.stores.base import utc
@@ -156,9 +154,12 @@ def _part(told: dict[str, Any]) -> StoredPart:
 
 
 def _encode(told: dict[str, Any]) -> bytes:
+    # Only who writes pays for loading it.
+    from pydantic_core import to_json
+
     try:
         return to_json(told, inf_nan_mode="constants", fallback=str)
-    except (PydanticSerializationError, UnicodeError, TypeError):
+    except (ValueError, TypeError):
         # Half a surrogate pair, or a key that is no text.
         return _encode_anything(told).encode("utf-8", "surrogatepass")
 

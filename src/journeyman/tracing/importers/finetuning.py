@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from journeyman.core.feedback import corrected_answer
 from journeyman.core.messages import Turn
 from journeyman.core.trace import PROGRAM, AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.tracing.fields import parsed_if_json, recorded_tools
@@ -168,6 +169,43 @@ def _as_eval(trace: Trace, record: dict[str, Any], losses: Losses) -> dict[str, 
     return {"input": before, "ideal": last["content"]}
 
 
+_UNCORRECTED = "traces whose answer nobody corrected: left out, as nothing else is known to be preferred to it"
+
+
+def _as_pair(trace: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
+    """A row of preferences as TRL's DPO, ORPO and CPO take it: what should have been answered before what was."""
+    *before, last = record["messages"]
+    wanted = corrected_answer(trace.rewards)
+    if wanted is None:
+        losses.add(_UNCORRECTED)
+        return None
+    if not before or not last["content"] or last.get("tool_calls"):
+        losses.add("conversations that end in a tool call: left out")
+        return None
+    if wanted.evidence == last["content"]:
+        losses.add("corrections that say what was answered: left out")
+        return None
+    chosen, rejected = ([{"role": "assistant", "content": text}] for text in (wanted.evidence, last["content"]))
+    tools = {"tools": record["tools"]} if record.get("tools") else {}
+    return {"prompt": before, "chosen": chosen, "rejected": rejected, **tools}
+
+
+def _as_axolotl_pair(trace: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
+    """The same as axolotl's `chat_template.default` has it."""
+    row = _as_pair(trace, record, losses)
+    return row and {"messages": row["prompt"], "chosen": row["chosen"][0], "rejected": row["rejected"][0]}
+
+
+def _as_sharegpt_pair(trace: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
+    """The same as LLaMA-Factory has it, a data set of the formatting `sharegpt` with `ranking`."""
+    row = _as_pair(trace, record, losses)
+    whole = row and _as_sharegpt(trace, record, losses)
+    if not row or not whole:
+        return None
+    said = {side: {"from": "gpt", "value": row[side][0]["content"]} for side in ("chosen", "rejected")}
+    return {**whole, "conversations": whole["conversations"][:-1], **said}
+
+
 def _as_sharegpt(_: Trace, record: dict[str, Any], losses: Losses) -> dict[str, Any] | None:
     """A conversation as LLaMA-Factory's `sharegpt` has it: human and observation take turns with gpt and function_call."""
     messages = record["messages"]
@@ -205,6 +243,9 @@ FORMATS: Mapping[str, Callable[[Trace, dict[str, Any], Losses], dict[str, Any] |
     "chat": lambda _, record, __: record,
     "sharegpt": _as_sharegpt,
     "evals": _as_eval,
+    "dpo": _as_pair,
+    "dpo-axolotl": _as_axolotl_pair,
+    "dpo-sharegpt": _as_sharegpt_pair,
 }
 """What a conversation becomes, by the name of a format: `chat` is read by OpenAI, TRL, axolotl and LLaMA-Factory."""
 

@@ -92,6 +92,7 @@ function write(selector) {
 const KEYS = {
   j: () => move(1), k: () => move(-1), g: () => say("good"), b: () => say("bad"), e: unfold,
   a: () => say("auto"), c: () => write("#say-answer"), n: () => write("#say-note"), s: () => write(".score"),
+  p: () => ((here() && $(".again", here())) ?? all(".talk .again").at(-1))?.click(),
   u: () => $("#undo")?.click(), "[": () => $("#older")?.click(), "]": () => $("#newer")?.click(),
   "/": () => { const field = $(".search"); if (field) { field.focus(); field.select(); } else location.href = "/traces"; },
   "?": () => $("#help").showModal(), " ": peek, Escape: () => unpeek() || $("#back")?.click(),
