@@ -41,8 +41,8 @@ def started(folder: Path) -> warm.Started:
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.toml").write_text(STAGES)
     with (folder / "out").open("wb") as out, (folder / "said").open("wb") as said:
-        files = {"stdout": out.fileno(), "stderr": said.fileno()}
-        return warm.start("-m", "journeyman", "pipeline", "run", "--json", cwd=folder, children=True, **files)
+        words = ("-m", "journeyman", "pipeline", "run", "--json")
+        return warm.start(*words, cwd=folder, children=True, stdout=out.fileno(), stderr=said.fileno())
 
 
 def ended(process: warm.Started, folder: Path) -> dict[str, Any]:
