@@ -141,7 +141,8 @@ def test_a_model_that_is_told_what_it_should_have_answered_is_trained_served_and
         assert begun["production"] == "base"
 
         def production() -> str:
-            return next(e["production"] for e in journeyman(tmp_path, "releases", "slots")["slots"] if e["slot"] == slot)
+            slots = journeyman(tmp_path, "releases", "slots")["slots"]
+            return str(next(each["production"] for each in slots if each["slot"] == slot))
 
         while production() == "base" and len(customers.right) < len(tasks) - 100:
             customers.come(tasks[len(customers.right) :][:20])

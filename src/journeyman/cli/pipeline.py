@@ -120,7 +120,7 @@ def plan(file: Path, as_json: bool, *, begin: str, only: str, trust: bool, **giv
     plans = folder.plan(RunOptions(begin=begin, only=only, trust=trust))
     if not as_json:
         _show_plan(plans, folder.pipeline.budget)
-    whole = {what: expected_of_all(plans, what) for what in _TAKEN}
+    whole: dict[str, Any] = {what: expected_of_all(plans, what) for what in _TAKEN}
     emit({"pipeline": folder.pipeline.name, "stages": [_planned(each) for each in plans], **whole}, as_json=as_json)
 
 
