@@ -38,7 +38,8 @@ LIBRARIES = {
 """What each imports."""
 RULE = "Answer with the team alone: FIN for invoices, LOG for parcels, SEC for passwords."
 TEAMS = {"invoice": "FIN", "parcel": "LOG", "password": "SEC"}
-ASKED = "Where is my parcel? Nobody has told us."
+ASKED = "Where is my parcel? I wrote to {} before."
+"""Each asks in words of its own: the same conversation that is asked again is one trace."""
 
 
 def house(body: dict[str, Any]) -> Answer:
@@ -142,7 +143,7 @@ def _walk(typed: Callable[..., str], ask: Callable[[], Mapping[str, str]], url: 
 
 
 def _said(python: str, name: str, folder: Path, env: Mapping[str, str]) -> str:
-    command = [python, str(EXAMPLES / f"{name}.py"), ASKED]
+    command = [python, str(EXAMPLES / f"{name}.py"), ASKED.format(name)]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
     return done.stdout.strip()
