@@ -248,6 +248,12 @@ async def test_what_is_right_among_what_is_given_is_found(subject: TaskSource, p
     base = {**task.base, "old/copy.txt": task.reference["parcels/labels.py"]}
     found = await validate([replace(task, base=base)], place / "envs")
     assert "found" in {flaw.what for flaw in found.flaws}
+    copied = replace(subject, tree=subject.tree.changed({"old/copy.txt": subject.tree.text("parcels/labels.py")}))
+    copied.keep(copied.tree)
+    made = (await generate(copied, {"bug_fix": 6}, place / "copied.jsonl"))["bug_fix"]
+    assert made.tasks
+    assert not any(each.source.startswith("parcels.labels") for each in made.tasks)
+    assert made.reasons["what is right stands elsewhere in the repository"] > 0
 
 
 async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_paid(

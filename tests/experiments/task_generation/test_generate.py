@@ -125,7 +125,7 @@ _SUMS = """def total(numbers):
 
 
 def mean(numbers):
-    return total(numbers) / len(numbers)
+    return sum(numbers) / len(numbers)
 """
 _OF_TOTAL = """from parcels.sums import total
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from journeyman.core import registry
 from journeyman.rewards.checks import can_fail
 from journeyman.rewards.repository import verify
+from journeyman.rewards.repository.cheats import changed_functions
 from journeyman.rewards.repository.suite import Steady, SuiteRun, run_suite
 from journeyman.rewards.repository.verdict import checks_of
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
@@ -204,6 +205,19 @@ def noticed(task: RepositoryTask, tree: Tree) -> RepositoryTask | Rejected:
         if not can_fail(check, names):
             return Rejected("its tests assert nothing that could be turned round")
     return task
+
+
+def right_texts(task: RepositoryTask, given: Tree) -> Iterator[tuple[str, str]]:
+    """Functions of the reference that are otherwise in what is given, by file."""
+    for path, text in task.reference.items():
+        if path.endswith(".py") and path in given.files and text is not None:
+            yield from ((path, each) for each in changed_functions(given.text(path), text).values())
+
+
+def given_away(task: RepositoryTask, given: Tree) -> Iterator[str]:
+    """Files that are given and in which what is right can be read."""
+    for _, text in right_texts(task, given):
+        yield from (path for path, data in given.files.items() if text.encode() in data)
 
 
 async def reference_paid(

@@ -27,6 +27,7 @@ from journeyman.experiments.task_generation.base import (
     TaskDraft,
     TaskSource,
     generator_of,
+    given_away,
     keep_tree,
     reference_paid,
     settled,
@@ -266,6 +267,8 @@ async def _made(generator: Generator, draft: TaskDraft, subject: TaskSource, box
     # What is made of a commit starts from the files of before it.
     own = found.tree == subject.tree.digest
     tree = subject.tree if own else kept_tree(found.tree, subject.environment.folder.parent)
+    if (at := next(given_away(found, found.start(tree)), None)) is not None:
+        return Rejected("what is right stands elsewhere in the repository", at)
     return await reference_paid(found, tree, box, plugins=subject.plugins)
 
 

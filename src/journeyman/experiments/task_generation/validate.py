@@ -15,14 +15,14 @@ from pydantic import Field
 
 from journeyman import sandbox
 from journeyman.core.score import Reward
-from journeyman.experiments.task_generation.base import SLOWER, Metered
+from journeyman.experiments.task_generation.base import SLOWER, Metered, given_away, right_texts
 from journeyman.experiments.task_generation.generate import FOLDER, JOBS, journal_lines, kept_tree
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.io.executors import Spread
 from journeyman.io.executors.jobs import JobItem
 from journeyman.io.jsonl import append_line
 from journeyman.rewards.repository import verify
-from journeyman.rewards.repository.cheats import attempts, changed_functions, place_of
+from journeyman.rewards.repository.cheats import attempts, place_of
 from journeyman.rewards.repository.verdict import TESTS_SECONDS
 from journeyman.sandbox import environments
 from journeyman.sandbox.base import Limits, Program, Sandbox
@@ -310,13 +310,12 @@ class _Examiner:
         box, flaws, wanted, by_path = Metered(self.box), list[Flaw](), dict[str, str](), dict[str, set[str]]()
         for task in tasks:
             given = task.start(self.tree(task))
-            for path, text in _right_texts(task, self.tree(task)):
+            for path, text in right_texts(task, given):
                 name = path.removeprefix(given.root)
                 # Of each file its longest function: whoever has the file has that.
                 wanted[name] = max(wanted.get(name, ""), text, key=len)
                 by_path.setdefault(name, set()).add(task.id)
-                if (at := next((other for other, data in given.files.items() if text.encode() in data), None)) is not None:
-                    flaws.append(Flaw(task.id, "found", f"what is right stands in {at}, which is given"))
+            flaws += [Flaw(task.id, "found", f"what is right stands in {at}, which is given") for at in given_away(task, given)]
             if (at := next((other for other in given.files if ".git" in PurePosixPath(other).parts), None)) is not None:
                 flaws.append(Flaw(task.id, "found", f"the history is given: {at}"))
         for name, evidence in await _searched(box, wanted):
@@ -328,14 +327,6 @@ def commented(task: RepositoryTask, tree: Tree, state: Tree) -> Tree:
     """A state of the repository with a comment more where the reference changes something."""
     place = place_of(task, tree)
     return state if place is None else state.changed({place.path: f"{state.text(place.path)}\n# nothing\n"})
-
-
-def _right_texts(task: RepositoryTask, tree: Tree) -> Iterator[tuple[str, str]]:
-    """Functions of the reference that are otherwise in what is given, by file."""
-    given, right = task.start(tree), task.right(tree)
-    for path in (path for path in task.reference if path.endswith(".py") and path in given.files and path in right.files):
-        for text in changed_functions(given.text(path), right.text(path)).values():
-            yield path, text
 
 
 _SEARCH = """import bz2, io, json, lzma, os, stat, zipfile, zlib

@@ -87,8 +87,11 @@ def place_of(task: RepositoryTask, tree: Tree) -> Place | None:
 
 
 def changed_functions(given: str, right: str) -> dict[str, str]:
-    """The functions of a file that the reference changes, by name, with their text in the reference."""
-    before, after = _texts(given), _texts(right)
+    """The functions of a file that the reference changes, by name, with their text there; none where one is no Python."""
+    try:
+        before, after = _texts(given), _texts(right)
+    except (SyntaxError, ValueError):
+        return {}
     return {name: text for name, text in after.items() if name in before and before[name] != text}
 
 
