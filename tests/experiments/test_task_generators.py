@@ -257,7 +257,7 @@ async def test_tests_that_need_a_plugin_of_pytest_are_believed_with_it_alone(box
         checks=Checks(fail_to_pass=("tests/test_waiting.py::test_it",)),
         source="parcels.rates:zone",
     )
-    plugins = ("pytest_asyncio",)
+    plugins = ("pytest_asyncio.plugin",)
     assert isinstance(await reference_paid(task, subject.tree, box), Rejected)
     assert await reference_paid(task, subject.tree, box, plugins=plugins) == task
     given = task.start(subject.tree)
