@@ -106,6 +106,22 @@ def test_what_is_there_is_taken_what_changed_is_made_again_and_what_hangs_on_it_
 
 
 @pytest.mark.slow
+def test_what_nothing_bounds_is_not_begun_where_it_cost_more_before_than_is_left(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    ran(capsys, "run")
+    (record,) = here.glob(".journeyman/pipelines/rows/rows-*.json")
+    # No command that asks nobody costs anything: so it is said that this one did.
+    record.write_text(json.dumps({**json.loads(record.read_text()), "cost": 0.2}))
+    (here / "pipeline.toml").write_text(f"{STAGES}\n[pipeline.budget]\ncost = 0.1\n")
+    stopped = ran(capsys, "run", "--set", "rows.threshold=0.9", code=1)
+    assert states(stopped) == {"rows": "stopped", "check": "not reached"}
+    assert "it cost $0.2000 before, and $0.1000 of the budget is left" in stopped["reason"]
+    (here / "pipeline.toml").write_text(f"{STAGES}\n[pipeline.budget]\ncost = 0.19\n")
+    assert states(ran(capsys, "run", "--set", "rows.threshold=0.9")) == {"rows": "done", "check": "done"}
+
+
+@pytest.mark.slow
 def test_a_stage_that_fails_or_a_gate_that_refuses_stops_what_comes_after(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
