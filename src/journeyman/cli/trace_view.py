@@ -253,9 +253,12 @@ def show_answers(before: "StepAnswer", after: "StepAnswer") -> None:
 def _said_of(answer: "StepAnswer") -> str:
     if answer.error is not None:
         return short(answer.error)
-    if answer.verdict is None or answer.verdict.value is None:
+    value = None if answer.verdict is None else answer.verdict.value
+    if answer.verdict is None or value is None:
         return "nobody can say"
-    return {1: "right", 0: f"wrong: {short(answer.verdict.evidence)}"}.get(answer.verdict.value, f"{answer.verdict.value:.2f}")
+    if value == 0:
+        return f"wrong: {short(answer.verdict.evidence)}"
+    return "right" if value == 1 else f"{value:.2f}"
 
 
 def show_statistics(found: Statistics) -> None:
