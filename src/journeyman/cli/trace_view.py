@@ -255,7 +255,8 @@ def _said_of(answer: "StepAnswer") -> str:
         return short(answer.error)
     if answer.verdict is None or answer.verdict.value is None:
         return "nobody can say"
-    return {1: "right", 0: f"wrong: {short(answer.verdict.evidence)}"}.get(answer.verdict.value, f"{answer.verdict.value:.2f}")
+    value = answer.verdict.value
+    return {1.0: "right", 0.0: f"wrong: {short(answer.verdict.evidence)}"}.get(value, f"{value:.2f}")
 
 
 def show_statistics(found: Statistics) -> None:
