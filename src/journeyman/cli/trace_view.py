@@ -253,12 +253,10 @@ def show_answers(before: "StepAnswer", after: "StepAnswer") -> None:
 def _said_of(answer: "StepAnswer") -> str:
     if answer.error is not None:
         return short(answer.error)
-    value = None if answer.verdict is None else answer.verdict.value
-    if answer.verdict is None or value is None:
+    if answer.verdict is None or answer.verdict.value is None:
         return "nobody can say"
-    if value == 0:
-        return f"wrong: {short(answer.verdict.evidence)}"
-    return "right" if value == 1 else f"{value:.2f}"
+    value = answer.verdict.value
+    return {1.0: "right", 0.0: f"wrong: {short(answer.verdict.evidence)}"}.get(value, f"{value:.2f}")
 
 
 def show_statistics(found: Statistics) -> None:
