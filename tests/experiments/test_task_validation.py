@@ -15,7 +15,7 @@ from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation import validate as validation
-from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of
+from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of, given_away
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.experiments.task_generation.validate import _searched, alike, commented, validate
@@ -248,12 +248,13 @@ async def test_what_is_right_among_what_is_given_is_found(subject: TaskSource, p
     base = {**task.base, "old/copy.txt": task.reference["parcels/labels.py"]}
     found = await validate([replace(task, base=base)], place / "envs")
     assert "found" in {flaw.what for flaw in found.flaws}
-    copied = replace(subject, tree=subject.tree.changed({"old/copy.txt": subject.tree.text("parcels/labels.py")}))
-    copied.keep(copied.tree)
-    made = (await generate(copied, {"bug_fix": 6}, place / "copied.jsonl"))["bug_fix"]
-    assert made.tasks
-    assert not any(each.source.startswith("parcels.labels") for each in made.tasks)
-    assert made.reasons["what is right stands elsewhere in the repository"] > 0
+
+
+async def test_a_draft_of_which_what_is_right_stands_in_what_is_given_is_no_task(subject: TaskSource, place: Path) -> None:
+    task, tree = bug(subject), subject.tree
+    assert list(given_away(task, task.start(tree))) == []
+    copied = tree.changed({"old/copy.txt": tree.text("parcels/labels.py")})
+    assert list(given_away(task, task.start(copied))) == ["old/copy.txt"]
 
 
 async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_paid(
