@@ -39,7 +39,7 @@ LIBRARIES = {
 RULE = "Answer with the team alone: FIN for invoices, LOG for parcels, SEC for passwords."
 TEAMS = {"invoice": "FIN", "parcel": "LOG", "password": "SEC"}
 ASKED = "Where is my parcel? I wrote to {} before."
-"""Each asks in words of its own: the same conversation that is asked again is one trace."""
+"""Each asks in words of its own, so that its trace is told from the others."""
 
 
 def house(body: dict[str, Any]) -> Answer:

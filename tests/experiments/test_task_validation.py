@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import random
 import shutil
+import textwrap
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from journeyman import sandbox
 from journeyman.core.errors import InputError
 from journeyman.core.score import Reward
 from journeyman.experiments.task_generation import validate as validation
-from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of, given_away
+from journeyman.experiments.task_generation.base import Metered, Rejected, TaskSource, generator_of, given_away, is_stub
 from journeyman.experiments.task_generation.generate import EnvironmentOptions, generate, prepare
 from journeyman.experiments.task_generation.statements import told_by
 from journeyman.experiments.task_generation.validate import _searched, alike, commented, validate
@@ -255,6 +256,24 @@ async def test_a_draft_of_which_what_is_right_stands_in_what_is_given_is_no_task
     assert list(given_away(task, task.start(tree))) == []
     copied = tree.changed({"old/copy.txt": tree.text("parcels/labels.py")})
     assert list(given_away(task, task.start(copied))) == ["old/copy.txt"]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_one"),
+    [
+        ("return x", True),
+        ('"""As it came."""\n    return x', True),
+        ("pass", True),
+        ("return 3", True),
+        ("return -x", False),
+        ("x.clear()", False),
+        ("y = x\n    return y", False),
+    ],
+)
+def test_a_function_that_does_nothing_is_told_from_one_that_does(body: str, is_one: bool) -> None:
+    text = f"@cached\ndef f(x):\n    {body}\n"
+    assert is_stub(text) is is_one
+    assert is_stub(textwrap.indent(text, "    ")) is is_one
 
 
 async def test_code_is_made_complex_and_only_simple_code_that_does_the_same_is_paid(

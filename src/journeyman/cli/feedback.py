@@ -164,10 +164,11 @@ def _kept(store: "RolloutStore", words: Sequence[Feedback], *, quiet: bool) -> S
 
 
 def _kind_of(store: "RolloutStore", target: str) -> TargetKind:
-    """What a target is known as; one call, whose trace has its id, is the trace."""
+    """What a target is known as. One call, whose trace has its id, is the trace, and so is the task that was made of a trace."""
     kinds = [TargetKind.TRACE, TargetKind.REQUEST, TargetKind.SESSION, TargetKind.TASK]
     known = [kind for kind, is_known in zip(kinds, store.known([(kind, target) for kind in kinds]), strict=True) if is_known]
-    meant = [kind for kind in known if kind is not TargetKind.REQUEST or TargetKind.TRACE not in known]
+    of_trace = (TargetKind.REQUEST, TargetKind.TASK) if TargetKind.TRACE in known else ()
+    meant = [kind for kind in known if kind not in of_trace]
     if not meant:
         raise InputError(f"the store knows no {target}; say what it is, and it is kept until that comes: --kind session")
     if len(meant) > 1:

@@ -108,7 +108,7 @@ def test_another_model_is_asked_at_the_same_server(pages: Visitor, model: LLMSer
     assert ("<del>" in page, "nobody can say" in words_of(page).lower()) == (False, True)
 
 
-def test_the_price_is_said_before_and_no_more_is_spent(pages: Visitor, model: LLMServer) -> None:
+def test_where_no_price_is_known_that_is_said_before_anything_is_spent(pages: Visitor, model: LLMServer) -> None:
     told = words_of(pages.read("/playground?trace=t1&step=1"))
     assert "its provider alone says what it costs" in told
 

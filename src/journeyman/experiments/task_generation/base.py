@@ -1,7 +1,9 @@
 """What tasks are made of, and what makes them."""
 
+import ast
 import random
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -218,6 +220,17 @@ def given_away(task: RepositoryTask, given: Tree) -> Iterator[str]:
     """Files that are given and in which what is right can be read."""
     for _, text in right_texts(task, given):
         yield from (path for path, data in given.files.items() if text.encode() in data)
+
+
+def is_stub(text: str) -> bool:
+    """Whether a function is what somebody writes who does nothing: a constant or an argument comes back, and that is all."""
+    made = ast.parse(textwrap.dedent(text)).body[0]
+    assert isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef)
+    match made.body[ast.get_docstring(made, clean=False) is not None :]:
+        case [] | [ast.Pass()] | [ast.Return(value=None | ast.Constant() | ast.Name())]:
+            return True
+        case _:
+            return False
 
 
 async def reference_paid(

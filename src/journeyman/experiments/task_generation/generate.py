@@ -28,8 +28,10 @@ from journeyman.experiments.task_generation.base import (
     TaskSource,
     generator_of,
     given_away,
+    is_stub,
     keep_tree,
     reference_paid,
+    right_texts,
     settled,
     tree_file,
 )
@@ -269,6 +271,8 @@ async def _made(generator: Generator, draft: TaskDraft, subject: TaskSource, box
     tree = subject.tree if own else kept_tree(found.tree, subject.environment.folder.parent)
     if (at := next(given_away(found, found.start(tree)), None)) is not None:
         return Rejected("what is right stands elsewhere in the repository", at)
+    if (right := [text for _, text in right_texts(found, found.start(tree))]) and all(map(is_stub, right)):
+        return Rejected("a function that does nothing is right")
     return await reference_paid(found, tree, box, plugins=subject.plugins)
 
 
