@@ -71,6 +71,14 @@ def test_a_word_is_on_what_the_store_knows_the_target_as(store: Path, capsys: py
     assert (told["words"], told["known"], len(told["ids"])) == (1, 0, 1)
 
 
+def test_a_trace_is_meant_also_where_a_task_was_made_of_it(store: Path) -> None:
+    again = Trace(id="own", task_id="t1", candidate_id="base", started_at=NOW, steps=(), source="run")
+    with open_traces(store) as traces:
+        traces.add([again])
+    assert main(["feedback", "t1", "--value", "1"]) == 0
+    assert len(said(store, TargetKind.TRACE, "t1")) == 1
+
+
 def test_what_cannot_be_meant_is_refused_in_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the store knows no ghost; say what it is" in refused(capsys, "ghost", "--value", "1")
     assert "value is missing" in refused(capsys, "t1")
