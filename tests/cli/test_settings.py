@@ -1,6 +1,7 @@
 """`journeyman settings`, and where a setting comes from: the file, the environment, an option."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from journeyman.stores.traces import open_traces
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("JOURNEYMAN_STORE", raising=False)
+    # Whoever runs the tests may have set some, for other tests.
+    for name in [each for each in os.environ if each.startswith(place.PREFIX)]:
+        monkeypatch.delenv(name)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
