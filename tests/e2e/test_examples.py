@@ -124,18 +124,20 @@ def walked(model: LLMServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             told = json.loads(gateway.stdout.readline())
             there = {**env, "OPENAI_BASE_URL": told["openai_base_url"], "ANTHROPIC_BASE_URL": told["anthropic_base_url"]}
             found = {name: partial(_said, python, name, folder, there) for name, python in pythons().items()}
-            yield _walk(typed, lambda: {name: ask() for name, ask in found.items()}, model.url)
+            yield _walk(typed, lambda: {name: ask() for name, ask in found.items()}, model.url, folder / "plan.json")
         finally:
             gateway.terminate()
 
 
-def _walk(typed: Callable[..., str], ask: Callable[[], Mapping[str, str]], url: str) -> Walked:
+def _walk(typed: Callable[..., str], ask: Callable[[], Mapping[str, str]], url: str, plan: Path) -> Walked:
     before = ask()
     until = time.monotonic() + 30
     while (count := json.loads(typed("traces", "list", "--json").splitlines()[0])["count"]) < len(before):
         assert time.monotonic() < until, f"{count} of {len(before)} requests were recorded"
     gate = typed("train", "playbook", str(EXAMPLES / "mails.csv"), "--model", f"openai:mine@{url}", "--output", "mails.json")
-    typed("releases", "start", "mails.json")
+    # One session in twenty would stay as it was, and there is one each.
+    plan.write_text(json.dumps({"holdback": 0.0}), encoding="utf-8")
+    typed("releases", "start", "mails.json", "--plan", str(plan))
     typed("releases", "promote", "context:*/*", "--reason", "the gate let it pass")
     # What is released is served within two seconds.
     time.sleep(2.5)
