@@ -164,7 +164,7 @@ def _kept(store: "RolloutStore", words: Sequence[Feedback], *, quiet: bool) -> S
 
 
 def _kind_of(store: "RolloutStore", target: str) -> TargetKind:
-    """What a target is known as. One call, whose trace has its id, is the trace, and so is the task that was made of a trace."""
+    """What a target is known as. One call, whose trace has its id, is the trace; so is the task that was made of a trace."""
     kinds = [TargetKind.TRACE, TargetKind.REQUEST, TargetKind.SESSION, TargetKind.TASK]
     known = [kind for kind, is_known in zip(kinds, store.known([(kind, target) for kind in kinds]), strict=True) if is_known]
     of_trace = (TargetKind.REQUEST, TargetKind.TASK) if TargetKind.TRACE in known else ()
