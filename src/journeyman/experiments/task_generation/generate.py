@@ -269,9 +269,10 @@ async def _made(generator: Generator, draft: TaskDraft, subject: TaskSource, box
     # What is made of a commit starts from the files of before it.
     own = found.tree == subject.tree.digest
     tree = subject.tree if own else kept_tree(found.tree, subject.environment.folder.parent)
-    if (at := next(given_away(found, found.start(tree)), None)) is not None:
+    given = found.start(tree)
+    if (at := next(given_away(found, given), None)) is not None:
         return Rejected("what is right stands elsewhere in the repository", at)
-    if (right := [text for _, text in right_texts(found, found.start(tree))]) and all(map(is_stub, right)):
+    if (right := [text for _, text in right_texts(found, given)]) and all(map(is_stub, right)):
         return Rejected("a function that does nothing is right")
     return await reference_paid(found, tree, box, plugins=subject.plugins)
 

@@ -83,7 +83,7 @@ class TaskPages:
     def _evaluations(self, path: Path) -> list[tuple[EvaluationRecord, list[tuple[Mapping[str, Any], Whisker | None]]]]:
         """The latest of these tasks, each by category with the interval of the gain."""
         found = []
-        for each in self._project.registry.evaluations():
+        for each in self._project.evaluations():
             rows = each.report.get("categories")
             if not isinstance(rows, list) or not self._project.is_of(each.run_id, path):
                 continue
