@@ -15,7 +15,8 @@
 
 VENV ?= .venv
 PYTHON ?= python3
-JOBS ?= 2
+# One more than there are processors: tests wait for the programs that they start.
+JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 1) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := $(shell grep '^torch==' constraints.txt)

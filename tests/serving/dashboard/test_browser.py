@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -79,9 +79,9 @@ class Desk:
 
 
 @contextmanager
-def looked_on(browser: "Browser", url: str, pages: list[str]) -> Iterator[Desk]:
+def looked_on(browser: "Browser", url: str, pages: list[str], **options: Any) -> Iterator[Desk]:
     """A page on a server, in which nothing may go wrong."""
-    page = browser.new_page(viewport={"width": 1280, "height": 860})
+    page = browser.new_page(viewport={"width": 1280, "height": 860}, **options)
     page.set_default_timeout(10_000)
     wrong: list[str] = []
     page.add_init_script(FAILURES)
@@ -314,6 +314,71 @@ def test_a_new_trace_appears_within_a_second_and_keeps_the_place(desk: Desk, sto
     # A second between looks, and what a busy machine takes to look.
     page.get_by_role("link", name="Just now").wait_for(timeout=4000)
     assert page.evaluate("document.activeElement.textContent") == "Question 118"
+
+
+def test_who_reads_further_down_is_told_of_new_traces_and_led_to_them(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/traces")
+    page.mouse.wheel(0, 900)
+    page.wait_for_function("() => scrollY > 300")
+    store.add([booking(f"new{n}", asked=f"What is new {n}", at=NOON + timedelta(days=1, minutes=n)) for n in range(2)])
+    pill = page.get_by_role("button", name="2 new ↑")
+    pill.wait_for()
+    assert page.get_by_text("What is new 1").count() == 0
+    pill.click()
+    page.get_by_text("What is new 1").wait_for()
+    assert page.evaluate("scrollY") == 0
+    assert not page.locator("#above").is_visible()
+
+
+def test_times_are_told_in_utc_or_as_the_clock_of_whoever_looks_and_stay_so(
+    browser: "Browser", store: TraceStore, serve: Serve, furnished: Path
+) -> None:
+    with looked_on(browser, *opened(furnished, store, serve), timezone_id="Asia/Tokyo") as far:
+        page = far.go("/traces")
+        first, head = page.locator("#rows time").first, page.locator(".heads .started")
+        told = first.inner_text()
+        assert head.inner_text() == "Started (UTC)"
+        page.keyboard.press("t")
+        assert first.inner_text() == f"{NOON + timedelta(minutes=119, hours=9):%Y-%m-%d %H:%M}" != told
+        assert head.inner_text() == "Started (local)"
+        page = far.go("/traces/t119")
+        assert page.locator(".facts time").inner_text() == f"{NOON + timedelta(minutes=119, hours=9):%Y-%m-%d %H:%M}"
+        assert page.get_by_text("Started (local)").is_visible()
+        page.keyboard.press("t")
+        far.go("/traces")
+        assert page.locator("#rows time").first.inner_text() == told
+
+
+def test_commands_and_ids_are_taken_along_by_a_click(
+    browser: "Browser", store: TraceStore, serve: Serve, furnished: Path
+) -> None:
+    allowed = ["clipboard-read", "clipboard-write"]
+    with looked_on(browser, *opened(furnished, store, serve), permissions=allowed) as mine:
+        page = mine.go("/traces/t119")
+        page.get_by_role("button", name="Copy t119", exact=True).click()
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == "t119"
+        page = mine.go("/runs")
+        said = page.locator(".note code, .empty code").filter(has_text="journeyman").first
+        said.locator("xpath=following-sibling::button").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == said.inner_text()
+
+
+def test_the_icon_of_the_tab_says_that_an_alert_fires(desk: Desk) -> None:
+    icon = desk.go("/").locator("#icon").get_attribute("href")
+    fires = desk.page.locator("#rail a[href='/alerts'] .count").count()
+    assert fires, "the furnished project has an alert that fires"
+    assert "mark-dot" in (icon or "")
+
+
+def test_a_server_that_is_gone_is_said_with_the_time_of_what_is_seen(desk: Desk) -> None:
+    page = desk.go("/traces")
+    page.context.set_offline(True)
+    page.get_by_text(re.compile(r"^not connected; as of \d\d:\d\d:\d\d$")).wait_for()
+    page.context.set_offline(False)
+    page.locator("#away").wait_for(state="hidden")
+    desk.wrong[:] = [said for said in desk.wrong if not said.startswith("htmx:") and "ERR_INTERNET_DISCONNECTED" not in said]
 
 
 def test_what_changes_by_itself_is_drawn_anew_and_takes_nothing_away_from_who_writes(desk: Desk, store: TraceStore) -> None:

@@ -104,7 +104,7 @@ def test_unknown_is_told_apart_from_nothing(store: TraceStore, pages: Visitor) -
     assert "Cost unknown" in words_of(pages.read("/traces/unpriced"))
     assert "Cost $0 " in words_of(pages.read("/traces/free"))
     rows = pages.read("/traces")
-    assert rows.count('title="cost unknown"') == 1
+    assert rows.count('title="cost unknown: ') == 1
     assert rows.count(">$0</span>") == 1
 
 

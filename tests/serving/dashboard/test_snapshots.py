@@ -41,7 +41,7 @@ _COLOUR = 48
 # Ids with chance in them, what is counted at a time, and letters of whatever machine this is.
 STYLE = """
 * { font-family: "DejaVu Sans" !important; caret-color: transparent !important }
-.id { display: none }
+.id:not(th) { display: none }
 .note { visibility: hidden }
 """
 

@@ -156,14 +156,33 @@ def reward(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
 
 
-def when(value: datetime, *, now: datetime | None = None) -> str:
-    """A time in UTC: of today the hour, else the date as well. 1970 stands for a record that had no time."""
+def when(value: datetime, *, now: datetime | None = None, kind: str = "") -> Markup | str:
+    """A time in UTC: of today the hour, else the date as well. 1970 stands for a record that had no time.
+
+    Args:
+        kind: The class of the element that says it.
+    """
     moment = value.astimezone(UTC)
     if moment.timestamp() == 0:
-        return "no time"
-    if now is not None and moment.date() == now.astimezone(UTC).date():
-        return f"{moment:%H:%M:%S}"
-    return f"{moment:%Y-%m-%d %H:%M}"
+        return Markup('<time class="{}">no time</time>').format(kind) if kind else "no time"
+    is_today = now is not None and moment.date() == now.astimezone(UTC).date()
+    said, exact = f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}", f"{moment:%Y-%m-%d %H:%M:%S}+00:00"
+    of = Markup(' class="{}"').format(kind) if kind else ""
+    return Markup('<time{} datetime="{}" title="{}">{}</time>').format(of, exact.replace(" ", "T"), exact, said)
+
+
+def why_unpriced(tokens: int | None, models: Sequence[str | None]) -> str:
+    """Why what asked these models has no cost, and what would give it one.
+
+    Args:
+        tokens: Of all it read; `None` where nobody counted them.
+    """
+    named = next((one_line(model, 60) for model in models if model), None)
+    if named is None:
+        return "cost unknown: which model was asked is not known"
+    if tokens is None:
+        return "cost unknown: nobody counted its tokens"
+    return f'cost unknown: no list has a price for {named}; [prices."{named}"] in journeyman.toml sets one'
 
 
 def pretty(text: str) -> str:
@@ -453,7 +472,7 @@ class PageRenderer:
         self._templates.globals.update(
             encoded=encoded, to_traces=to_traces, asset=asset, demands=guard.demands, who=who, rail=rail, pages=pages
         )
-        self._templates.globals.update(demo=demo, has_project=project)
+        self._templates.globals.update(demo=demo, has_project=project, why_unpriced=why_unpriced)
         self._templates.globals["also"] = ALSO_CALLED if project else ()
         self._counts = counts
 

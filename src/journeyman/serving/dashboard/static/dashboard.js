@@ -95,10 +95,43 @@ const KEYS = {
   p: () => ((here() && $(".again", here())) ?? all(".talk .again").at(-1))?.click(),
   u: () => $("#undo")?.click(), "[": () => $("#older")?.click(), "]": () => $("#newer")?.click(),
   "/": () => { const field = $(".search"); if (field) { field.focus(); field.select(); } else location.href = "/traces"; },
+  t: () => { kept.set("times", kept.get("times") === "local" ? "utc" : "local"); tellTimes(); },
   "?": () => $("#help").showModal(), " ": peek, Escape: () => unpeek() || $("#back")?.click(),
 };
 // Who speaks to the machine, or strikes keys by accident, can have those of a single letter or sign do nothing (WCAG 2.1.4).
 const isOn = (key) => key.length > 1 || kept.get("keys") !== "off";
+
+// -- times: as the server says them, in UTC, or as the clock of whoever looks has them
+
+const inUtc = new WeakMap();
+function tellTimes() {
+  const local = kept.get("times") === "local", today = onClock(new Date()).slice(0, 10);
+  const told = (each, words) => { if (!inUtc.has(each)) inUtc.set(each, each.textContent); each.textContent = local ? words : inUtc.get(each); };
+  for (const each of all("time[datetime]")) {
+    const [day, hour] = onClock(new Date(each.dateTime)).split(" ");
+    told(each, day === today ? hour : `${day} ${hour.slice(0, 5)}`);
+  }
+  all(".zone").forEach((each) => told(each, "local"));
+}
+const two = (n) => String(n).padStart(2, "0");
+const onClock = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
+
+// -- commands and ids can be taken along
+
+function copyable() {
+  // A browser gives no clipboard to pages that came over plain HTTP from elsewhere.
+  if (!navigator.clipboard) return;
+  for (const each of all(".note code, .empty code, .facts dd.id")) {
+    const text = each.textContent.trim();
+    if ($(".copy", each.parentElement) || text.endsWith("…") || (each.matches("code") && !/^(journeyman |[A-Z_]+=)/.test(text))) continue;
+    const button = document.createElement("button"), copy = `Copy ${text}`, say = (words) => { button.title = button.ariaLabel = words; };
+    button.type = "button";
+    button.className = "quiet copy";
+    say(copy);
+    button.onclick = async () => { await navigator.clipboard.writeText(text); say("Copied"); setTimeout(say, 1500, copy); };
+    if (each.matches("dd")) each.append(button); else each.after(button);
+  }
+}
 
 // -- where to: pages by the letters of their names, and whatever else is typed as a search
 
@@ -182,17 +215,38 @@ document.addEventListener("keydown", (event) => {
 
 // -- while the page is seen: new traces each second at the top of their list; what changes by itself is drawn anew each five
 
-const away = (yes) => { const sign = $("#away"); if (sign) sign.hidden = !yes; };
+let heard = onClock(new Date()).slice(11);
+function away(yes) {
+  const sign = $("#away");
+  if (!yes) heard = onClock(new Date()).slice(11);
+  if (!sign) return;
+  sign.textContent = `not connected; as of ${heard}`;
+  sign.hidden = !yes;
+}
 let wait = 1;
 let waited = 0;
 // Nothing is taken away from somebody who reads a table, sorted one, writes, marks words or has gone somewhere by keys.
 const inUse = (main) => $("details[open], th[aria-sort]", main) || all("input", main).some((each) => each.value !== each.defaultValue)
   || getSelection().type === "Range" || (document.activeElement !== main && document.activeElement.closest("#main, #rail"));
+// Who reads further down is told how many came, and led to them when they want.
+async function tellOfNew(list) {
+  try {
+    const answer = await fetch(list.getAttribute("hx-get"), { headers: { accept: "text/html", "hx-request": "true" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html"), shown = new Set(all("#rows a.open").map((each) => each.id));
+    const came = all("a.open", page).filter((each) => !shown.has(each.id)).length, pill = $("#above");
+    pill.hidden = !came;
+    pill.textContent = `${came} new ↑`;
+    pill.onclick = () => { pill.hidden = true; scrollTo(0, 0); document.body.dispatchEvent(new CustomEvent("tick")); };
+    away(false);
+  } catch { away(true); }
+}
 setInterval(() => {
-  const list = $("#rows[hx-get]"), asks = list ?? $("#main[hx-get]");
-  if (document.hidden || !asks || asks.matches(".htmx-request") || $("dialog[open]") || (list ? scrollY > 300 : inUse(asks))) return;
-  if (++waited < Math.max(wait, list ? 1 : 5)) return;
+  const list = $("#rows[hx-get]"), asks = list ?? $("#main[hx-get]"), below = list && scrollY > 300;
+  if (document.hidden || !asks || asks.matches(".htmx-request") || $("dialog[open]") || (!list && inUse(asks))) return;
+  if (++waited < Math.max(wait, list && !below ? 1 : 5)) return;
   waited = 0;
+  if (below) { tellOfNew(list); return; }
+  $("#above")?.setAttribute("hidden", "");
   document.body.dispatchEvent(new CustomEvent(list ? "tick" : "anew"));
 }, 1000);
 
@@ -200,7 +254,15 @@ document.addEventListener("DOMContentLoaded", () => {
   const theme = $("#theme"), help = $("#ask-help"), where = $("#ask-go");
   theme.hidden = help.hidden = where.hidden = false;
   where.onclick = goTo;
-  all(".table table").forEach(sortable);
+  const drawn = () => {
+    all(".table table").forEach(sortable);
+    copyable();
+    tellTimes();
+    // Something that fires is seen in the row of tabs.
+    const icon = $("#icon"), is = $("#rail a[href='/alerts'] .count") ? icon.dataset.calls : icon.dataset.calm;
+    if (icon.getAttribute("href") !== is) icon.setAttribute("href", is);
+  };
+  drawn();
   theme.onclick = flip;
   help.onclick = KEYS["?"];
   $("#single-keys").checked = isOn("j");
@@ -237,7 +299,7 @@ document.addEventListener("DOMContentLoaded", () => {
   body.addEventListener("htmx:beforeRequest", ({ detail }) => { told = Boolean(detail.elt.closest("#said")); });
   let along = 0;
   body.addEventListener("htmx:beforeSwap", () => { along = $("#rail")?.scrollLeft ?? 0; });
-  body.addEventListener("htmx:afterSettle", () => { all(".table table").forEach(sortable); if ($("#rail")) $("#rail").scrollLeft = along; });
+  body.addEventListener("htmx:afterSettle", () => { drawn(); if ($("#rail")) $("#rail").scrollLeft = along; });
   body.addEventListener("htmx:afterSettle", () => { if (told && document.activeElement === body) $("#said")?.focus(); told = false; });
   body.addEventListener("htmx:sendError", () => { away(true); wait = Math.min(wait * 2, 30); });
   body.addEventListener("htmx:responseError", ({ detail }) => {
