@@ -146,12 +146,13 @@ def data_lines(there_are: Mapping["Split", int], gate: "BetterOnHeldOut", *, hel
     from journeyman.core.gate import PlannedEvaluation
 
     train, validation, kept = (there_are.get(split, 0) for split in Split)
-    apart = f", {validation} kept to choose by" if validation else ""
-    yield f"{counted(sum(there_are.values()), 'task')}: {train} to learn from{apart}, {kept} held out"
+    apart = f", {validation:,} kept to choose by" if validation else ""
+    yield f"{counted(sum(there_are.values()), 'task')}: {train:,} to learn from{apart}, {kept:,} held out"
     if held_out >= gate.min_tasks:
         least = PlannedEvaluation(changed=0.5, gate=gate).least_gain(held_out)
         seen = "hardly any gain" if least is None else f"a gain of {least:+.0%} or more, four times in five"
-        yield f"{held_out} held-out tasks show {seen}; more on this: journeyman evaluate power"
+        some = f" of the {kept:,}" if held_out < kept else ""
+        yield f"{held_out:,}{some} held-out tasks show {seen}; more on this: journeyman evaluate power"
 
 
 def listed(names: str | None) -> list[str]:
