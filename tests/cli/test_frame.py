@@ -164,6 +164,23 @@ def test_the_runner_of_click_can_be_used_on_the_whole_program() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("ascii", "98->3 K\\xf6ln"), ("latin-1", "98->3 Köln"), ("utf-8", "98→3 Köln")]
+)
+def test_what_a_terminal_cannot_write_ends_no_command(tmp_path: Path, encoding: str, written: str) -> None:
+    code = "from journeyman.cli.console import speak_plainly, table, Column, say; speak_plainly(); say('Köln → …'); "
+    code += "table([Column(name='a', words=True)], [['98→3 Köln']])"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert run.returncode == 0, run.stderr
+    assert written in run.stdout.decode(encoding)
+
+
 def test_a_reader_that_goes_away_gets_no_complaint(tmp_path: Path) -> None:
     run = subprocess.run(
         ["bash", "-c", f"'{sys.executable}' -W error -m journeyman --help | true"],
