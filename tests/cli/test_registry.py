@@ -112,11 +112,13 @@ def test_a_run_is_shown_with_its_settings_its_attempts_and_its_evaluations(say: 
     told = say.json("runs", "show", "20260305")
     assert told["run"]["config"]["gate"] == {"alpha": 0.05}
     assert told["attempts"] == [
-        {"split": "held_out", "attempts": 4, "unscored": 0, "mean_score": 0.75, "tokens": 60, "cost": 1.0}
+        {"split": "held_out", "candidate_id": id, "attempts": 2, "unscored": 0, "mean_score": mean, "tokens": 30, "cost": 0.5}
+        for id, mean in ((OLD.id, 0.5), (NEW.id, 1.0))
     ]
     assert [each["passed"] for each in told["evaluations"]] == [False]
     out = say("runs", "show", "20260305")
-    assert "4 held_out, mean score 0.750, 60 tokens, $1.00" in out
+    assert f"2 held-out ({OLD.id}), mean score 0.500, 30 tokens, cost $0.50" in out
+    assert f"2 held-out ({NEW.id}), mean score 1.000" in out
     assert "not passed: too few tasks" in out
 
 

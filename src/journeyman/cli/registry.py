@@ -112,10 +112,13 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     found = registry.run(run_id)
     if not quiet:
         run = found.run
-        head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
-        head(("started", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
-        head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
-        head(*((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
+        head(
+            *(("run", run.id), ("kind", run.kind), ("state", run.state.value)),
+            *(("started", minute(run.started_at)), ("took", _took(run)), ("result", run.said)),
+            *(("attempts", _totals(totals)) for totals in found.attempts),
+            *_verdicts(found.evaluations),
+            *((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})),
+        )
     return {
         "run": _run_json(found.run),
         "attempts": [asdict(totals) for totals in found.attempts],
@@ -490,9 +493,11 @@ def _took(run: RunRecord) -> str:
 
 def _totals(totals: AttemptTotals) -> str:
     unscored = f" ({totals.unscored} unscored)" if totals.unscored else ""
+    side = "" if totals.candidate_id is None else f" ({totals.candidate_id})"
     return (
-        f"{totals.attempts} {totals.split.value}, mean score {number(totals.mean_score)}{unscored}, "
-        f"{number(totals.tokens, ',')} tokens, {format.money(totals.cost)}"
+        f"{totals.attempts:,} {totals.split.value.replace('_', '-')}{side}, mean score {number(totals.mean_score)}{unscored}, "
+        f"{number(totals.tokens, ',')} tokens, "
+        f"cost {'unknown' if totals.cost is None else format.money(totals.cost)}"
     )
 
 

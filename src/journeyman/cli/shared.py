@@ -150,7 +150,7 @@ def data_lines(there_are: Mapping["Split", int], gate: "BetterOnHeldOut", *, hel
     yield f"{counted(sum(there_are.values()), 'task')}: {train:,} to learn from{apart}, {kept:,} held out"
     if held_out >= gate.min_tasks:
         least = PlannedEvaluation(changed=0.5, gate=gate).least_gain(held_out)
-        seen = "hardly any gain" if least is None else f"a gain of {least:+.0%} or more, four times in five"
+        seen = "hardly any gain" if least is None else f"a gain of {least:+.2f} or more, four times in five"
         some = f" of the {kept:,}" if held_out < kept else ""
         yield f"{held_out:,}{some} held-out tasks show {seen}; more on this: journeyman evaluate power"
 
