@@ -1,7 +1,7 @@
 """The pages of how it goes: the first one (better? wrong? waiting for a person?), alerts, and the system."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
@@ -24,7 +24,7 @@ from journeyman.serving.dashboard.releases import latest_look, verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.alerts import MACHINE, ResourceSample, firing_of, pending_of
 from journeyman.stores.registry import verdict_of as gate_verdict
-from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, TraceStore
+from journeyman.stores.traces.base import AGENTS, Query, Statistics, StatisticsGroup, TraceStore
 
 WEEK = timedelta(days=7)
 EVENTS = 8
@@ -88,9 +88,13 @@ class OverviewPage:
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
         # By the hour, so that what was counted is kept for a while.
         now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        week = {"since": (now - WEEK).isoformat()}
-        this, before = Query(since=now - WEEK), Query(since=now - 2 * WEEK, until=now - WEEK)
+        this, before = Query(since=now - WEEK, source=AGENTS), Query(since=now - 2 * WEEK, until=now - WEEK, source=AGENTS)
         found, past = self._count(this), self._count(before).all
+        if is_own := not found.all.traces and not past.traces:
+            # No agent did anything: what trainings attempted is all there is to show.
+            this, before = replace(this, source=None), replace(before, source=None)
+            found, past = self._count(this), self._count(before).all
+        week = {"since": (now - WEEK).isoformat()} | ({} if is_own else {"source": AGENTS})
         rollouts = self._rollouts(now - WEEK)
         first = headline(score_verdict(past, found.all), rollouts)
         charts = [
@@ -104,13 +108,15 @@ class OverviewPage:
             here="Overview",
             anew="/",
             is_empty=not found.all.traces and not past.traces,
+            is_own=is_own,
+            fixed=self._stores.fixed,
             first=first,
             stations=self._stations(found.all, week),
             tiles=tiles(found.all, past, week),
             charts=charts,
             rollouts=[each for each in rollouts if each is not first],
             address=str(request.base_url).rstrip("/"),
-            newest=self._traces.page(Query(), limit=_NEWEST).lines,
+            newest=self._traces.page(Query(source=this.source), limit=_NEWEST).lines,
             needs=self._needs()[:_NEEDS],
             events=self._events()[:EVENTS],
         )
@@ -212,8 +218,9 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
         return share(group.errors / group.traces) if group.traces else ""
 
     def cost(group: StatisticsGroup) -> str:
-        known = group.traces and group.unpriced < group.model_calls
-        return money(group.cost) + ("+" if group.unpriced else "") if known else ""
+        if not group.traces or group.cost is None:
+            return ""
+        return money(group.cost) + ("+" if group.unpriced else "")
 
     low, high = share_interval(week.traces, week.errors, week.errors)
     scored = f"{reward(week.reward_low)} … {reward(week.reward_high)} · {week.rewarded:,} scored"
