@@ -420,9 +420,15 @@ def number(value: float | None, form: str = ".3f", unknown: str = "unknown") -> 
     return unknown if value is None else f"{value:{form}}"
 
 
+def local(at: datetime, form: str) -> str:
+    """On this machine's clock, with how far that is from UTC where it is: pages say UTC, and both must be one moment."""
+    here = at.astimezone()
+    zone = f"{here:%z}"
+    return f"{here:{form}}" + (f"{zone[:3]}:{zone[3:5]}" if here.utcoffset() else "")
+
+
 def minute(at: datetime) -> str:
-    """On this machine's clock."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+    return local(at, "%Y-%m-%d %H:%M")
 
 
 def duration(seconds: float | None) -> str:

@@ -199,8 +199,8 @@ def _named(step: Step) -> str:
 
 
 def _moment(time: datetime, form: str) -> str:
-    """On this machine's clock; nothing for the time that stands for none."""
-    return "" if time == NO_TIME else f"{time.astimezone():{form}}"
+    """Nothing for the time that stands for none."""
+    return "" if time == NO_TIME else console.local(time, form)
 
 
 def _tokens(given: int | None, made: int | None) -> str:
