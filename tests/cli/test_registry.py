@@ -1,6 +1,7 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`, and the registry that they read."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,10 +16,12 @@ from journeyman.cli import main
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, StoreError
 from journeyman.core.evaluation import Pair
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.release import Release, Stage
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Trace
+from journeyman.optimizers.playbook import files
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
 from journeyman.stores.registry import contradiction
 
@@ -152,6 +155,13 @@ def test_candidates_are_listed_shown_and_compared(say: Said) -> None:
     told = say.json("candidates", "show", OLD.id[:6])
     assert (told["candidate"]["body"], told["children"], told["release"]) == (OLD.body, [NEW.id], None)
     assert "Ask once." in say("candidates", "show", NEW.id[:6])
+    bullet = Bullet(id="b-1", content="Be brief.", helpful=3, shown=4)
+    learned = Candidate(kind=Kind.PLAYBOOK, body=files.dumps(Playbook(bullets=(bullet,))))
+    with open_store(say.store) as store:
+        store.add_candidate(learned)
+    shown = say("candidates", "show", learned.id)
+    assert re.search(r"b-1 +helpful +Be brief\. +\+3 -0", shown)
+    assert "{" not in shown
     lines = say("candidates", "diff", OLD.id, NEW.id).splitlines()
     assert '-  "Ask twice."' in lines
     assert '+  "Ask once."' in lines

@@ -83,7 +83,7 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
         apart = f", {counted(len(found), 'contradiction')}" if found else ""
         title = f"{file}: {counted(counts['active'], 'bullet')}{held}, {counts['retired']} retired{apart}"
         if bullets:
-            _show_bullets(bullets, rivals, title)
+            show_bullets(bullets, rivals, title)
         else:
             click.echo(f"{title}. There is nothing to show{'' if domain is None else f' of the domain {domain}'}.")
         if held:
@@ -445,7 +445,7 @@ def _now() -> str:
 # What people are shown.
 
 
-def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
+def show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
     """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
     domains = {bullet.domain for bullet in bullets}
     stages = {bullet.stage for bullet in bullets}

@@ -1,6 +1,7 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`: look at what was done, learned, proven and released."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option, read_store_url, show_shadow, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import PlaybookError
 from journeyman.core.evaluation import Pair
-from journeyman.core.format import value_text
+from journeyman.core.format import counted, value_text
 from journeyman.core.release import Move, Release, Stage
 from journeyman.core.rollout import Rollout, Slot
 from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
@@ -225,11 +227,7 @@ def show_candidate(registry: Registry, *, candidate_id: str, quiet: bool) -> dic
         head(("parents", ", ".join(one.parents)), ("children", ", ".join(found.children)))
         for each in found.evaluations:
             head(("evaluated", f"{_passed(each.passed)} against {each.baseline_id}: {each.reason}"))
-        lines = one.body.splitlines()
-        for line in lines[:_FIRST_LINES]:
-            click.echo(plain(line))
-        if len(lines) > _FIRST_LINES:
-            say(f"{len(lines) - _FIRST_LINES} more lines; --json has them")
+        _show_body(one)
     return {
         "candidate": {**_candidate_json(one), "body": one.body},
         "children": list(found.children),
@@ -478,6 +476,23 @@ def _slot_history(text: str, limit: int, *, quiet: bool) -> dict[str, Any]:
 
 
 # How it is shown to people.
+
+
+def _show_body(candidate: Candidate) -> None:
+    """The bullets of a playbook, as `journeyman playbook show` has them; of others the beginning of the text."""
+    if candidate.kind is Kind.PLAYBOOK:
+        from journeyman.cli.playbook import show_bullets
+        from journeyman.optimizers.playbook.files import loads
+
+        with suppress(PlaybookError):
+            bullets = [bullet for bullet in loads(candidate.body).bullets if not bullet.retired]
+            show_bullets(bullets, {}, counted(len(bullets), "bullet"))
+            return
+    lines = candidate.body.splitlines()
+    for line in lines[:_FIRST_LINES]:
+        click.echo(plain(line))
+    if len(lines) > _FIRST_LINES:
+        say(f"{len(lines) - _FIRST_LINES} more lines; --json has them")
 
 
 def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
