@@ -93,6 +93,14 @@ def test_the_first_page_is_of_what_agents_did_and_of_trainings_only_where_there_
     assert "these are attempts of trainings" not in page
 
 
+def test_where_nothing_is_scored_the_first_page_says_what_people_said(store: TraceStore, project: ProjectStores) -> None:
+    now = datetime.now(UTC)
+    store.add(booking(f"d{n}", at=now - timedelta(hours=1), reward=None) for n in range(3))
+    store.label("d0", True, who="ada", at=now)
+    store.label("d1", False, who="ada", at=now)
+    assert "nothing is scored · 1 good, 1 bad by label" in visitor(store, project=project).read("/")
+
+
 def test_a_server_that_was_told_its_playbook_does_not_say_that_nothing_is_served(store: TraceStore, tmp_path: Path) -> None:
     fixed = {"playbook": "mine.json", "candidate": "abc123"}
     told = ProjectStores(tmp_path / "journeyman.db", folder=tmp_path, fixed=fixed)

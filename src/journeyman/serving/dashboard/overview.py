@@ -224,9 +224,10 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
 
     low, high = share_interval(week.traces, week.errors, week.errors)
     scored = f"{reward(week.reward_low)} … {reward(week.reward_high)} · {week.rewarded:,} scored"
+    thumbs = f" · {week.good:,} good, {week.bad:,} bad by label" if week.good or week.bad else ""
     unpriced = f"{counted(week.unpriced, 'call')} without a price" if week.unpriced else counted(week.model_calls, "model call")
     told: Sequence[tuple[str, str, str, str, dict[str, str], int]] = (
-        ("Score", reward(week.mean_reward), scored if week.rewarded else "nothing is scored",
+        ("Score", reward(week.mean_reward), scored if week.rewarded else "nothing is scored" + thumbs,
          reward(before.mean_reward) if before.rewarded else "", {"scored": "yes"}, week.rewarded),
         ("Ended in an error", errors(week) or "unknown", f"{share(low)} … {share(high)} · {week.errors:,} of {week.traces:,}",
          errors(before), {"error": ENDED}, week.errors),
