@@ -1,5 +1,6 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`: look at what was done, learned, proven and released."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -345,19 +346,38 @@ def releases() -> None:
 @_LIMIT
 @_reading
 def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: bool) -> dict[str, Any]:
-    """List releases and where they are now, last moved first.
+    """List releases, as far as each may go and where it is served now, last moved first.
 
     \b
     Example:
       journeyman releases list --stage production
     """
     found = registry.releases(stage=Stage(stage) if stage else None, limit=limit)
+    served = _served()
     if not quiet:
-        rows = [(each.candidate_id, *_move(each.moves[-1])) for each in found]
-        _listed("releases", ("candidate", "stage", "since", "reason"), rows)
+        rows = []
+        for each in found:
+            stage, since, reason = _move(each.moves[-1])
+            rows.append((each.candidate_id, stage, ", ".join(served.get(each.candidate_id, ["to nobody"])), since, reason))
+        _listed("releases", ("candidate", "stage", "served", "since", "reason"), rows)
         for each in found:
             _say_contradicted(registry, each)
-    return {"releases": [_release_json(each, registry) for each in found]}
+    return {"releases": [{**_release_json(each, registry), "served": served.get(each.candidate_id, [])} for each in found]}
+
+
+def _served() -> Mapping[str, list[str]]:
+    """Where each candidate is served: a stage says how far it may go, and slots say where it is."""
+    with _rollouts() as kept:
+        live = kept.live()
+    found = defaultdict[str, list[str]](list)
+    for slot, move in live.production.items():
+        found[move.candidate_id].append(f"production of {slot}")
+    for rollout in live.rollouts:
+        for arm in rollout.arms:
+            # What was promoted is in production, whoever is still held back from it.
+            if (there := f"production of {rollout.slot}") not in found[arm.candidate_id]:
+                found[arm.candidate_id].append(there.replace("production", rollout.state.value, 1))
+    return found
 
 
 @releases.command("show")

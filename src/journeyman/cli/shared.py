@@ -246,13 +246,22 @@ def _least(left_out: int) -> str:
 
 
 def show_evidence(summary: Mapping[str, Any]) -> None:
-    """As a table, with its numbers."""
+    """As a table, with its numbers: of each metric the sessions that it is known of, then what it came to.
+
+    Where it is known of no session of an arm there is no difference, and no 0.
+    """
     metrics = dict(_metrics((), summary))
     head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
-    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
-    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
+    columns = {
+        **{"canary": "of canary", "production": "of production", "mean_canary": "canary", "mean_production": "production"},
+        **{name: name.replace("_", " ") for name in ("difference", "low", "high", "e_harm", "e_promote")},
+    }
+    rows = []
+    for path, each in metrics.items():
+        known = {**each, **({} if each["canary"] and each["production"] else {"difference": None})}
+        rows.append((".".join(path), *(_cell(known.get(name)) for name in columns)))
     if rows:
-        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
+        table(named_columns("metric", *columns.values()), rows)
 
 
 def show_shadow(told: Mapping[str, Any] | None) -> None:
