@@ -19,7 +19,7 @@ from journeyman.serving.alerts.rules import WINDOW, rules
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.figures import VersionedCache, over_time
-from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share, short
+from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import latest_look, verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.alerts import MACHINE, ResourceSample, firing_of, pending_of
@@ -365,7 +365,7 @@ class AlertPages:
             late = f"{counted(health.waiting, 'record')} not in the store yet, {health.spilled:,} of them in the spill file"
             late = late if health.waiting else "Nothing waits for the store"
             yield SystemCheck(is_well=health.error is None, said=health.error or late)
-        yield SystemCheck(is_well=True, said=f"The store answers, and holds {short(kept.size())}B")
+        yield SystemCheck(is_well=True, said=f"The store answers, and holds {kept.size() / 1e6:,.1f} MB")
 
 
 def _severities(settings: AlertSettings) -> Mapping[str, str]:
