@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from journeyman import cli
 from journeyman.cli import COMMANDS, main, root
+from journeyman.cli.console import minute
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
 
@@ -164,6 +166,37 @@ def test_the_runner_of_click_can_be_used_on_the_whole_program() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and signals of POSIX")
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("ascii", "98->3 K\\xf6ln"), ("latin-1", "98->3 Köln"), ("utf-8", "98→3 Köln")]
+)
+def test_what_a_terminal_cannot_write_ends_no_command(tmp_path: Path, encoding: str, written: str) -> None:
+    code = "from journeyman.cli.console import speak_plainly, table, Column, say; speak_plainly(); say('Köln → …'); "
+    code += "table([Column(name='a', words=True)], [['98→3 Köln']])"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert run.returncode == 0, run.stderr
+    assert written in run.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("zone", "said"),
+    [("UTC", "2026-03-05 12:00"), ("Asia/Kolkata", "2026-03-05 17:30+05:30"), ("America/Lima", "2026-03-05 07:00-05:00")],
+)
+def test_a_time_that_is_not_in_utc_says_how_far_from_it(zone: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert minute(datetime(2026, 3, 5, 12, tzinfo=UTC)) == said
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_reader_that_goes_away_gets_no_complaint(tmp_path: Path) -> None:
     run = subprocess.run(
         ["bash", "-c", f"'{sys.executable}' -W error -m journeyman --help | true"],

@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,18 @@ def test_a_locked_bullet_is_retired_only_after_it_is_unlocked(run: Told) -> None
     }
     run("lock", "oslo.json", "b-1")
     assert files.load("oslo.json").bullets[0].locked
+
+
+def test_the_beginning_of_an_id_is_enough_to_lock_unlock_or_retire(run: Told) -> None:
+    playbook = files.load("oslo.json")
+    whole = replace(playbook.bullets[0], id="c-3f2a91c04d11")
+    files.save(replace(playbook, bullets=(whole, *playbook.bullets[1:])), Path("long.json"))
+    assert run.json("lock", "long.json", "c-3f")["id"] == whole.id
+    assert files.load("long.json").bullets[0].locked
+    run("unlock", "long.json", "c-3")
+    assert run.json("retire", "long.json", "c", "--reason", "old")["id"] == whole.id
+    run("lock", "long.json", "b-", code=2)
+    assert "more than one bullet of long.json has an id that begins so" in run.err
 
 
 def test_a_bullet_that_is_not_there_is_named(run: Told) -> None:

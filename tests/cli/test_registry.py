@@ -1,6 +1,7 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`, and the registry that they read."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,10 +16,12 @@ from journeyman.cli import main
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, StoreError
 from journeyman.core.evaluation import Pair
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.release import Release, Stage
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Trace
+from journeyman.optimizers.playbook import files
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
 from journeyman.stores.registry import contradiction
 
@@ -112,11 +115,13 @@ def test_a_run_is_shown_with_its_settings_its_attempts_and_its_evaluations(say: 
     told = say.json("runs", "show", "20260305")
     assert told["run"]["config"]["gate"] == {"alpha": 0.05}
     assert told["attempts"] == [
-        {"split": "held_out", "attempts": 4, "unscored": 0, "mean_score": 0.75, "tokens": 60, "cost": 1.0}
+        {"split": "held_out", "candidate_id": id, "attempts": 2, "unscored": 0, "mean_score": mean, "tokens": 30, "cost": 0.5}
+        for id, mean in ((OLD.id, 0.5), (NEW.id, 1.0))
     ]
     assert [each["passed"] for each in told["evaluations"]] == [False]
     out = say("runs", "show", "20260305")
-    assert "4 held_out, mean score 0.750, 60 tokens, $1.00" in out
+    assert f"2 held-out ({OLD.id}), mean score 0.500, 30 tokens, cost $0.50" in out
+    assert f"2 held-out ({NEW.id}), mean score 1.000" in out
     assert "not passed: too few tasks" in out
 
 
@@ -150,6 +155,13 @@ def test_candidates_are_listed_shown_and_compared(say: Said) -> None:
     told = say.json("candidates", "show", OLD.id[:6])
     assert (told["candidate"]["body"], told["children"], told["release"]) == (OLD.body, [NEW.id], None)
     assert "Ask once." in say("candidates", "show", NEW.id[:6])
+    bullet = Bullet(id="b-1", content="Be brief.", helpful=3, shown=4)
+    learned = Candidate(kind=Kind.PLAYBOOK, body=files.dumps(Playbook(bullets=(bullet,))))
+    with open_store(say.store) as store:
+        store.add_candidate(learned)
+    shown = say("candidates", "show", learned.id)
+    assert re.search(r"b-1 +helpful +Be brief\. +\+3 -0", shown)
+    assert "{" not in shown
     lines = say("candidates", "diff", OLD.id, NEW.id).splitlines()
     assert '-  "Ask twice."' in lines
     assert '+  "Ask once."' in lines

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import pytest
 
 from journeyman import Playbook
 from journeyman.cli import main
+from journeyman.cli.shared import show_evidence
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.playbook import Bullet
+from journeyman.core.release import Release, Stage
 from journeyman.core.rollout import Rollout, drawn, unit_of
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.task import Task
@@ -112,6 +115,26 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
             store.add_candidate(each)
         store.add_evaluation(evaluation())
     return found
+
+
+def test_the_list_of_releases_says_where_each_is_served_and_not_only_how_far_it_may_go(desk: Desk) -> None:
+    with open_store(desk.path) as store:
+        store.add_release(Release.begin(NEW.id, Stage.PRODUCTION, "asked for", NOON))
+    assert desk("list")["releases"][0]["served"] == []
+    assert re.search(r"production +to nobody", desk.shown("list"))
+    desk.start()
+    assert desk("list")["releases"][0]["served"] == [f"canary of {SLOT}"]
+    desk("promote", SLOT, *WHY)
+    assert desk("list")["releases"][0]["served"] == [f"production of {SLOT}"]
+
+
+def test_a_metric_of_which_no_session_is_known_has_no_difference_of_0(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"canary": 0, "production": 3, "difference": 0.0, "low": -1.0, "high": 1.0, "e_harm": 1.0, "e_promote": 1.0,
+            "mean_canary": None, "mean_production": 0.5}  # fmt: skip
+    show_evidence({"sessions": 3, "metrics": {"success": told}})
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1].split() == ["success", "0", "3", "-", "0.5", "-", "-1", "1", "1", "1"]
+    assert "of canary" in out[-2]
 
 
 def test_a_candidate_is_brought_to_production_step_by_step_and_taken_back(desk: Desk) -> None:

@@ -114,6 +114,8 @@ def test_list_is_a_table_on_stdout_and_words_on_stderr(run: Told) -> None:
     assert "bb33" in out
     assert "A table in Oslo?" in out
     assert "1 of 3 traces; go on with --after" in run.err
+    run("list", "--agent", "dsk")
+    assert run.err == "0 of 0 traces; of the 3 traces that there are, none is so\n"
 
 
 def test_search_takes_what_is_typed(run: Told) -> None:

@@ -131,9 +131,12 @@ def test_the_attempts_of_a_run_are_added_up_by_split_and_what_is_unknown_is_not_
     silent = replace(silent, trace=replace(silent.trace, steps=(ModelCall(model="m", prompt="", reply=""),)))
     trained = [make_attempt("a"), make_attempt("b", value=0.5), make_attempt("x", run="other")]
     store.add_attempts([*trained, silent, make_attempt("e", split=Split.HELD_OUT)])
-    held_out, train = store.attempt_totals("run")
+    store.add_attempts([make_attempt("f", split=Split.HELD_OUT, candidate="other", value=0.25)])
+    held_out, other, train = store.attempt_totals("run")
     assert train == AttemptTotals(split=Split.TRAIN, attempts=2, unscored=0, mean_score=0.75, tokens=8, cost=0.5)
-    assert held_out == AttemptTotals(split=Split.HELD_OUT, attempts=2, unscored=1, mean_score=1.0, tokens=None, cost=None)
+    assert held_out == AttemptTotals(split=Split.HELD_OUT, attempts=2, unscored=1, mean_score=1.0, tokens=None, cost=None,
+                                      candidate_id="base")  # fmt: skip
+    assert (other.candidate_id, other.attempts, other.mean_score) == ("other", 1, 0.25)
     assert store.attempt_totals("nobody") == []
 
 

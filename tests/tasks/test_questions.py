@@ -155,6 +155,25 @@ def test_a_question_that_stands_twice_is_taken_once_with_a_warning(tmp_path: Pat
     assert "with another answer" in caplog.text
 
 
+def test_many_questions_that_stand_twice_are_counted_and_those_that_contradict_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    again = [{"question": "a", "answer": "7" if n == 90 else questions("a")[0]["answer"]} for n in range(100)]
+    with caplog.at_level(logging.WARNING):
+        assert len(custom(written(tmp_path / "a.jsonl", *questions("a", "b"), *again)).tasks) == 2
+    assert len(caplog.records) < 10
+    assert "a.jsonl:93: this question stands at" in caplog.text
+    assert "in all 100 questions stand there already and are left out, 1 of them with another answer" in caplog.text
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_told_how_to_save_it(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("question,answer\nWo ist Köln?,da\n", encoding=encoding)
+    with pytest.raises(InputError, match=r"a\.csv is not text in UTF-8; .* as 'CSV UTF-8', .* iconv -f"):
+        custom(str(path))
+
+
 def test_two_questions_cannot_have_one_id(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.jsonl:2: the id '1' stands at"):
         custom(written(tmp_path / "a.jsonl", *questions("a", "b", id=1)))

@@ -250,10 +250,18 @@ def test_attempts_without_a_time_count_in_the_order_in_which_they_came() -> None
 @pytest.mark.parametrize(
     ("attempts", "said"),
     [
-        (orders("oslo", 1, count=40), "40 of 40 attempts are of one session or customer"),
+        (orders("oslo", 1, count=40), "40 of 40 attempts hang together by session or customer"),
         (
             [attempt(f"Order {at} of the blue mugs", id=str(at), at=at) for at in range(40)],
             "40 of 40 attempts ask for the same",
+        ),
+        (
+            # Each session is of two customers, and each customer in two sessions: none of either is in all.
+            [
+                attempt(text, id=text, at=at, session=f"s{at // 2}", customer=f"u{(at + 1) // 2}")
+                for at, text in enumerate(requests(random.Random(1), 20))
+            ],
+            "20 of 20 attempts hang together by session or customer",
         ),
         ([], "there is no second one"),
         ([attempt("Order 3 of the blue mugs")], "there is no second one"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli.console import say
+from journeyman.cli.console import say, speak_plainly
 from journeyman.cli.lazy import LazyGroup, spelled
 from journeyman.core.errors import JourneymanError
 
@@ -105,6 +105,7 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. What the library raises on purpose is one line on stderr."""
+    speak_plainly()
     try:
         code: Any = root.main(args=arguments, prog_name="journeyman", standalone_mode=False)
         sys.stdout.flush()

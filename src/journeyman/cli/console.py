@@ -3,6 +3,7 @@
 A table stays readable on a narrow terminal: it leaves columns out rather than cutting all of them to dots.
 """
 
+import codecs
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from io import TextIOWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,6 +41,26 @@ _PIPED = 200
 """Characters a line may have where it goes to a file or another program, which no terminal narrows."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Without tab and line feed. With what turns the direction of writing, which can make a line read as another."""
+
+
+_SIGNS = {"→": "->", "…": "...", "✗": "x", "✓": "v", "·": "-", "−": "-", "–": "-", "×": "x", "≤": "<=", "≥": ">=", "█": "#"}
+"""What is written for signs of ours where a terminal has none of them."""
+
+
+def speak_plainly() -> None:
+    """Where standard output cannot hold every character (LANG=C, a console of Windows), it holds the others, and signs for
+    those: no command ends in the middle for a letter of a trace."""
+    codecs.register_error("plainly", _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.encoding.casefold().replace("-", "") != "utf8":
+            stream.reconfigure(errors="plainly")
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_SIGNS.get(each) or ascii(each)[1:-1] for each in missing), error.end
 
 
 def say(*lines: str, colour: str | None = None) -> None:
@@ -398,9 +420,15 @@ def number(value: float | None, form: str = ".3f", unknown: str = "unknown") -> 
     return unknown if value is None else f"{value:{form}}"
 
 
+def local(at: datetime, form: str) -> str:
+    """On this machine's clock, with how far that is from UTC where it is: pages say UTC, and both must be one moment."""
+    here = at.astimezone()
+    zone = f"{here:%z}"
+    return f"{here:{form}}" + (f"{zone[:3]}:{zone[3:5]}" if here.utcoffset() else "")
+
+
 def minute(at: datetime) -> str:
-    """On this machine's clock."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+    return local(at, "%Y-%m-%d %H:%M")
 
 
 def duration(seconds: float | None) -> str:
@@ -409,6 +437,8 @@ def duration(seconds: float | None) -> str:
 
 
 def head(*rows: tuple[str, str]) -> None:
+    """Names and values below each other, those without a value left out."""
+    wide = max([10, *(len(name) for name, value in rows if value)])
     for name, value in rows:
         if value:
-            click.echo(click.style(f"{name:<10} ", dim=True) + plain(value))
+            click.echo(click.style(f"{name:<{wide}} ", dim=True) + plain(value))

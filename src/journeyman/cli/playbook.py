@@ -83,7 +83,7 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
         apart = f", {counted(len(found), 'contradiction')}" if found else ""
         title = f"{file}: {counted(counts['active'], 'bullet')}{held}, {counts['retired']} retired{apart}"
         if bullets:
-            _show_bullets(bullets, rivals, title)
+            show_bullets(bullets, rivals, title)
         else:
             click.echo(f"{title}. There is nothing to show{'' if domain is None else f' of the domain {domain}'}.")
         if held:
@@ -322,7 +322,7 @@ def lock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook lock playbooks/oslo.json b-3f2a91c04d11
     """
-    emit(_one(file, id, "lock", Lock(bullet_id=id)), as_json=as_json)
+    emit(_one(file, id, "lock", lambda whole: Lock(bullet_id=whole)), as_json=as_json)
 
 
 @command.command()
@@ -336,7 +336,7 @@ def unlock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook unlock playbooks/oslo.json b-3f2a91c04d11
     """
-    emit(_one(file, id, "unlock", Lock(bullet_id=id, locked=False)), as_json=as_json)
+    emit(_one(file, id, "unlock", lambda whole: Lock(bullet_id=whole, locked=False)), as_json=as_json)
 
 
 @command.command()
@@ -351,7 +351,7 @@ def retire(file: Path, id: str, reason: str, as_json: bool) -> None:
     Example:
       journeyman playbook retire playbooks/oslo.json b-3f2a91c04d11 --reason "the shop ships on Sundays now"
     """
-    emit(_one(file, id, "retire", Retire(bullet_id=id, reason=reason)), as_json=as_json)
+    emit(_one(file, id, "retire", lambda whole: Retire(bullet_id=whole, reason=reason)), as_json=as_json)
 
 
 @command.command()
@@ -406,11 +406,12 @@ class _Where:
             raise click.UsageError("--output, --in-place and --dry-run exclude each other")
 
 
-def _one(file: Path, id: str, verb: str, delta: Delta) -> dict[str, Any]:
-    """Change one bullet in place."""
+def _one(file: Path, prefix: str, verb: str, delta: Callable[[str], Delta]) -> dict[str, Any]:
+    """Change one bullet in place, of which as much of its id is typed as tells it apart."""
     from journeyman.optimizers.playbook import edit
 
-    return {**_told(file, edit.one(file, id, verb, delta, _now())), "id": id}
+    id = edit.bullet_named(edit.at_revision(str(file)), prefix, file).id
+    return {**_told(file, edit.one(file, id, verb, delta(id), _now())), "id": id}
 
 
 def _told(file: Path, edited: "Edited") -> dict[str, Any]:
@@ -444,7 +445,7 @@ def _now() -> str:
 # What people are shown.
 
 
-def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
+def show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
     """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
     domains = {bullet.domain for bullet in bullets}
     stages = {bullet.stage for bullet in bullets}

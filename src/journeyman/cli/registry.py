@@ -1,6 +1,8 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`: look at what was done, learned, proven and released."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -12,8 +14,9 @@ from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option, read_store_url, show_shadow, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import PlaybookError
 from journeyman.core.evaluation import Pair
-from journeyman.core.format import value_text
+from journeyman.core.format import counted, value_text
 from journeyman.core.release import Move, Release, Stage
 from journeyman.core.rollout import Rollout, Slot
 from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
@@ -112,10 +115,13 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     found = registry.run(run_id)
     if not quiet:
         run = found.run
-        head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
-        head(("started", minute(run.started_at)), ("took", _took(run)), ("result", run.said))
-        head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
-        head(*((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
+        head(
+            *(("run", run.id), ("kind", run.kind), ("state", run.state.value)),
+            *(("started", minute(run.started_at)), ("took", _took(run)), ("result", run.said)),
+            *(("attempts", _totals(totals)) for totals in found.attempts),
+            *_verdicts(found.evaluations),
+            *((name, value_text(value)) for name, value in run.config.items() if value not in (None, "", [], {})),
+        )
     return {
         "run": _run_json(found.run),
         "attempts": [asdict(totals) for totals in found.attempts],
@@ -222,11 +228,7 @@ def show_candidate(registry: Registry, *, candidate_id: str, quiet: bool) -> dic
         head(("parents", ", ".join(one.parents)), ("children", ", ".join(found.children)))
         for each in found.evaluations:
             head(("evaluated", f"{_passed(each.passed)} against {each.baseline_id}: {each.reason}"))
-        lines = one.body.splitlines()
-        for line in lines[:_FIRST_LINES]:
-            click.echo(plain(line))
-        if len(lines) > _FIRST_LINES:
-            say(f"{len(lines) - _FIRST_LINES} more lines; --json has them")
+        _show_body(one)
     return {
         "candidate": {**_candidate_json(one), "body": one.body},
         "children": list(found.children),
@@ -344,19 +346,38 @@ def releases() -> None:
 @_LIMIT
 @_reading
 def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: bool) -> dict[str, Any]:
-    """List releases and where they are now, last moved first.
+    """List releases, as far as each may go and where it is served now, last moved first.
 
     \b
     Example:
       journeyman releases list --stage production
     """
     found = registry.releases(stage=Stage(stage) if stage else None, limit=limit)
+    served = _served()
     if not quiet:
-        rows = [(each.candidate_id, *_move(each.moves[-1])) for each in found]
-        _listed("releases", ("candidate", "stage", "since", "reason"), rows)
+        rows = []
+        for each in found:
+            stage, since, reason = _move(each.moves[-1])
+            rows.append((each.candidate_id, stage, ", ".join(served.get(each.candidate_id, ["to nobody"])), since, reason))
+        _listed("releases", ("candidate", "stage", "served", "since", "reason"), rows)
         for each in found:
             _say_contradicted(registry, each)
-    return {"releases": [_release_json(each, registry) for each in found]}
+    return {"releases": [{**_release_json(each, registry), "served": served.get(each.candidate_id, [])} for each in found]}
+
+
+def _served() -> Mapping[str, list[str]]:
+    """Where each candidate is served: a stage says how far it may go, and slots say where it is."""
+    with _rollouts() as kept:
+        live = kept.live()
+    found = defaultdict[str, list[str]](list)
+    for slot, move in live.production.items():
+        found[move.candidate_id].append(f"production of {slot}")
+    for rollout in live.rollouts:
+        for arm in rollout.arms:
+            # What was promoted is in production, whoever is still held back from it.
+            if (there := f"production of {rollout.slot}") not in found[arm.candidate_id]:
+                found[arm.candidate_id].append(there.replace("production", rollout.state.value, 1))
+    return found
 
 
 @releases.command("show")
@@ -477,6 +498,23 @@ def _slot_history(text: str, limit: int, *, quiet: bool) -> dict[str, Any]:
 # How it is shown to people.
 
 
+def _show_body(candidate: Candidate) -> None:
+    """The bullets of a playbook, as `journeyman playbook show` has them; of others the beginning of the text."""
+    if candidate.kind is Kind.PLAYBOOK:
+        from journeyman.cli.playbook import show_bullets
+        from journeyman.optimizers.playbook.files import loads
+
+        with suppress(PlaybookError):
+            bullets = [bullet for bullet in loads(candidate.body).bullets if not bullet.retired]
+            show_bullets(bullets, {}, counted(len(bullets), "bullet"))
+            return
+    lines = candidate.body.splitlines()
+    for line in lines[:_FIRST_LINES]:
+        click.echo(plain(line))
+    if len(lines) > _FIRST_LINES:
+        say(f"{len(lines) - _FIRST_LINES} more lines; --json has them")
+
+
 def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     rows_table(names, rows)
     if not rows:
@@ -490,9 +528,11 @@ def _took(run: RunRecord) -> str:
 
 def _totals(totals: AttemptTotals) -> str:
     unscored = f" ({totals.unscored} unscored)" if totals.unscored else ""
+    side = "" if totals.candidate_id is None else f" ({totals.candidate_id})"
     return (
-        f"{totals.attempts} {totals.split.value}, mean score {number(totals.mean_score)}{unscored}, "
-        f"{number(totals.tokens, ',')} tokens, {format.money(totals.cost)}"
+        f"{totals.attempts:,} {totals.split.value.replace('_', '-')}{side}, mean score {number(totals.mean_score)}{unscored}, "
+        f"{number(totals.tokens, ',')} tokens, "
+        f"cost {'unknown' if totals.cost is None else format.money(totals.cost)}"
     )
 
 

@@ -175,7 +175,7 @@ def _serve(
         _beside("monitor", store, serving.monitor_seconds) if watched is not None and not serving.record else nullcontext(),
         _beside("learn", store, _LEARNS) if serving.learn and store != MEMORY else nullcontext(),
         _intake(store, project.folder / "spill", record, watched) if serving.record else nullcontext() as intake,
-        _pages(project, told, store, gateway, intake) if serving.pages else nullcontext() as pages,
+        _pages(project, told, store, gateway, intake, releases) if serving.pages else nullcontext() as pages,
     ):
         gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
@@ -308,7 +308,12 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
 
 @contextmanager
 def _pages(
-    project: Project, told: Settings, store_url: str, gateway: "GatewayConfig", intake: "Intake | None"
+    project: Project,
+    told: Settings,
+    store_url: str,
+    gateway: "GatewayConfig",
+    intake: "Intake | None",
+    releases: "Releases | None",
 ) -> "Iterator[App]":
     from journeyman.serving.gateway.app import application, when_asked
     from journeyman.stores import make_ready
@@ -321,6 +326,7 @@ def _pages(
     except StoreUnreachable as error:
         say(f"journeyman: {error}", "journeyman: what is recorded waits until it answers, and what was released last is served")
     asked = {each.name: replace(each.settings, apis=tuple(sorted(each.apis))) for each in gateway.upstreams}
+    fixed = releases.state() if releases is not None and told.serve.playbook not in ("", NONE) else None
     with ExitStack() as opened:
 
         def pages() -> "App":
@@ -337,6 +343,7 @@ def _pages(
                 folder=project.root,
                 alerts=told.alerts,
                 health=intake.health if intake is not None else None,
+                fixed=fixed,
             )
             who = told.serve.who or settings.person() or "me"
             servers = ReplayServers(settings=told, servers=asked)

@@ -146,12 +146,13 @@ def data_lines(there_are: Mapping["Split", int], gate: "BetterOnHeldOut", *, hel
     from journeyman.core.gate import PlannedEvaluation
 
     train, validation, kept = (there_are.get(split, 0) for split in Split)
-    apart = f", {validation} kept to choose by" if validation else ""
-    yield f"{counted(sum(there_are.values()), 'task')}: {train} to learn from{apart}, {kept} held out"
+    apart = f", {validation:,} kept to choose by" if validation else ""
+    yield f"{counted(sum(there_are.values()), 'task')}: {train:,} to learn from{apart}, {kept:,} held out"
     if held_out >= gate.min_tasks:
         least = PlannedEvaluation(changed=0.5, gate=gate).least_gain(held_out)
-        seen = "hardly any gain" if least is None else f"a gain of {least:+.0%} or more, four times in five"
-        yield f"{held_out} held-out tasks show {seen}; more on this: journeyman evaluate power"
+        seen = "hardly any gain" if least is None else f"a gain of {least:+.2f} or more, four times in five"
+        some = f" of the {kept:,}" if held_out < kept else ""
+        yield f"{held_out:,}{some} held-out tasks show {seen}; more on this: journeyman evaluate power"
 
 
 def listed(names: str | None) -> list[str]:
@@ -245,13 +246,22 @@ def _least(left_out: int) -> str:
 
 
 def show_evidence(summary: Mapping[str, Any]) -> None:
-    """As a table, with its numbers."""
+    """As a table, with its numbers: of each metric the sessions that it is known of, then what it came to.
+
+    Where it is known of no session of an arm there is no difference, and no 0.
+    """
     metrics = dict(_metrics((), summary))
     head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
-    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
-    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
+    columns = {
+        **{"canary": "of canary", "production": "of production", "mean_canary": "canary", "mean_production": "production"},
+        **{name: name.replace("_", " ") for name in ("difference", "low", "high", "e_harm", "e_promote")},
+    }
+    rows = []
+    for path, each in metrics.items():
+        known = {**each, **({} if each["canary"] and each["production"] else {"difference": None})}
+        rows.append((".".join(path), *(_cell(known.get(name)) for name in columns)))
     if rows:
-        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
+        table(named_columns("metric", *columns.values()), rows)
 
 
 def show_shadow(told: Mapping[str, Any] | None) -> None:

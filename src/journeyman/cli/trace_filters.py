@@ -31,7 +31,11 @@ filters = together(
     click.option("--task", "task_id", metavar="ID", help="Of one task."),
     click.option("--session", metavar="ID", help="Of one session."),
     click.option("--domain", metavar="NAME", help="Of one domain."),
-    click.option("--source", metavar="NAME", help="That came in this way: gateway, otlp, hook, run, or a file's format."),
+    click.option(
+        "--source",
+        metavar="NAME",
+        help="That came in this way: gateway, otlp, hook, run, or a file's format; agents: any but Journeyman's own (run).",
+    ),
     click.option("--candidate", "candidate_id", metavar="ID", help="Made while this playbook, policy or adapter was in force."),
     click.option(
         "--label", type=click.Choice(("good", "bad", "none", "some")), help="Labelled so; some, none: by a person, or not."

@@ -199,8 +199,8 @@ def _named(step: Step) -> str:
 
 
 def _moment(time: datetime, form: str) -> str:
-    """On this machine's clock; nothing for the time that stands for none."""
-    return "" if time == NO_TIME else f"{time.astimezone():{form}}"
+    """Nothing for the time that stands for none."""
+    return "" if time == NO_TIME else console.local(time, form)
 
 
 def _tokens(given: int | None, made: int | None) -> str:
@@ -276,10 +276,16 @@ def show_statistics(found: Statistics) -> None:
         spare = {"share": 2, "mean time": 1}
         columns = [Column(name=name, spare=spare.get(name, 0)) for name in ("calls", "failed", "share", "mean time")]
         console.table([Column(name="tool", words=True), *columns], map(_tool_row, found.tools))
-    if found.all.unpriced or found.all.uncounted:
-        click.echo(
-            f"+ more: {counted(found.all.unpriced, 'call has', 'calls have')} no price, {found.all.uncounted} were not counted"
+    without = [
+        f"{counted(number, one, several)} {what}"
+        for number, one, several, what in (
+            (found.all.unpriced, "call has", "calls have", "no known price"),
+            (found.all.uncounted, "call was", "calls were", "not counted in tokens"),
         )
+        if number
+    ]
+    if without:
+        click.echo(f"? unknown, + and more: {', '.join(without)}")
 
 
 def show_signals(report: "SignalReport") -> None:
@@ -346,9 +352,9 @@ def _tool_row(tool: ToolStatistics) -> tuple[str, ...]:
 def _group_tokens(group: StatisticsGroup) -> str:
     if not group.model_calls:
         return ""
-    if group.uncounted and group.uncounted == group.model_calls:
-        return "?"
-    return _tokens(group.input_tokens, group.output_tokens) + ("+" if group.uncounted else "")
+    return _tokens(group.input_tokens, group.output_tokens) + (
+        "+" if group.uncounted and group.input_tokens is not None else ""
+    )
 
 
 def _group_time(group: StatisticsGroup, seconds: float | None) -> str:
@@ -361,6 +367,4 @@ def _group_time(group: StatisticsGroup, seconds: float | None) -> str:
 def _group_cost(group: StatisticsGroup) -> str:
     if not group.model_calls:
         return ""
-    if group.unpriced and group.unpriced == group.model_calls and not group.cost:
-        return "?"
-    return money(group.cost) + ("+" if group.unpriced else "")
+    return money(group.cost) + ("+" if group.unpriced and group.cost is not None else "")

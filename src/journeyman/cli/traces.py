@@ -107,16 +107,18 @@ def _listed(url: str | None, wanted: Query, limit: int, after: str | None, *, qu
     if is_nowhere(where) and after is None:
         # Half of the time that a list takes goes into loading what opens a store.
         say_that_there_are_none(where)
-        page, count = Page(lines=(), next=None), 0
+        page, count, others = Page(lines=(), next=None), 0, 0
     else:
         with opened(url) as store:
             page = store.page(wanted, limit=limit, after=after)
             count = store.count(wanted, most=_MOST)
+            others = 0 if count else store.count(Query(), most=_MOST)
     if not quiet:
         if page.lines:
             show_list(page.lines)
-        more = f"{_MOST} or more" if count == _MOST else str(count)
-        say(f"{len(page.lines)} of {more} traces" + (f"; go on with --after {page.next}" if page.next else ""))
+        more = f"{_MOST:,} or more traces" if count == _MOST else counted(count, "trace")
+        rest = f"; of the {counted(others, 'trace')} that there are, none is so" if others else ""
+        say(f"{len(page.lines)} of {more}{rest}" + (f"; go on with --after {page.next}" if page.next else ""))
     return {"count": count, "counted_to": _MOST, "next": page.next, "traces": [_json(asdict(line)) for line in page.lines]}
 
 

@@ -13,6 +13,8 @@ OWN_AGENT = "journeyman"
 """The agent that Journeyman's own calls of models name, where they pass a gateway: nobody learns from them."""
 
 
+OWN = "run"
+"""The source of what Journeyman attempted itself, in a training, an examination or the Playground."""
 MIRROR = "mirror"
 """The source of answers that nobody was given: a candidate's, to a request that was mirrored. Whoever does not ask for these by
 their source does not see them."""
@@ -271,7 +273,7 @@ class Trace:
 
     def _sum(self, parts: Iterable[_Amount | None]) -> _Amount | None:
         # Journeyman's own attempts hold every call that was made. Of others, one that shows none may have made some.
-        return total(parts) if self.calls or self.source == "run" else None
+        return total(parts) if self.calls or self.source == OWN else None
 
     @property
     def seconds(self) -> float | None:

@@ -73,9 +73,11 @@ class AgentEvaluation:
         async def measure(look: Look) -> EvaluationReport:
             return await self._measured(playbook, against, look, id, done)
 
+        # Of two models each side says which it is.
+        apart = self.rival is not None and not self.weights
         subject = Subject(
-            candidate=(new.id if new else BASE) + (f"@{self.model.name}" if self.rival and not self.weights else ""),
-            baseline=old.id if old else BASE,
+            candidate=(new.id if new else BASE) + (f"@{self.model.name}" if apart else ""),
+            baseline=(old.id if old else BASE) + (f"@{self.rival.name}" if self.rival is not None and apart else ""),
             tasks=self.dataset.split(Split.HELD_OUT),
             settings=self._settings(playbook),
             deterministic=self._deterministic,

@@ -17,10 +17,18 @@ def read_text(path: Path | str) -> str:
         return Path(path).read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path} is not there; check the name") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); check that it is the right file") from None
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror}") from None
+
+
+def not_utf8(path: Path | str) -> InputError:
+    """What is said of a file that was to be text. No place is named: who decodes by pieces knows it within one of them."""
+    return InputError(
+        f"{path} is not text in UTF-8; is it the right file? If so, save it as UTF-8: in a spreadsheet as 'CSV UTF-8', "
+        "in a terminal by iconv -f WINDOWS-1252 -t UTF-8 (or -f UTF-16)"
+    )
 
 
 def read_json(path: Path | str) -> Any:

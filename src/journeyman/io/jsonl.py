@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from journeyman.core.errors import InputError
+from journeyman.io.files import not_utf8
 
 LONGEST = 256 * 2**20
 """Bytes of a line; a file with a longer one is no JSON Lines."""
@@ -156,7 +157,7 @@ def open_maybe_compressed(path: Path | str, *, missing: str = "check the path") 
                 yield file
     except FileNotFoundError:
         raise InputError(f"{path} is not there; {missing}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except UnicodeDecodeError:
+        raise not_utf8(path) from None
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} could not be read: {getattr(error, 'strerror', None) or error}") from None

@@ -98,9 +98,12 @@ class EvaluationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptTotals:
-    """What the attempts of a run on one split of its tasks come to."""
+    """What the attempts of a run on one split of its tasks come to; those at held-out tasks by what was in force, as a mean
+    of both sides of an examination is of neither."""
 
     split: Split
+    candidate_id: str | None = None
+    """What was in force in attempts at held-out tasks; `None` of others, where it changes from batch to batch."""
     attempts: int
     unscored: int
     """Attempts whose score is unknown; they are not in the mean."""

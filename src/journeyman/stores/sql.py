@@ -327,14 +327,15 @@ _COUNT, _SUM = sa.func.count, sa.func.sum
 _TOTALS = (
     sa.select(
         ATTEMPTS.c.split,
+        sa.case((ATTEMPTS.c.split == Split.HELD_OUT.value, ATTEMPTS.c.candidate_id)).label("side"),
         _COUNT().label("attempts"),
         _COUNT(ATTEMPTS.c.total).label("scored"),
         sa.func.avg(ATTEMPTS.c.total).label("mean_score"),
         sa.case((_COUNT(ATTEMPTS.c.tokens) == _COUNT(), _SUM(ATTEMPTS.c.tokens))).label("tokens"),
         sa.case((_COUNT(ATTEMPTS.c.cost) == _COUNT(), _SUM(ATTEMPTS.c.cost))).label("cost"),
     )
-    .group_by(ATTEMPTS.c.split)
-    .order_by(ATTEMPTS.c.split)
+    .group_by(ATTEMPTS.c.split, sa.text("side"))
+    .order_by(ATTEMPTS.c.split, sa.func.min(ATTEMPTS.c.seq))
 )
 
 Row = sa.Row[Any]
@@ -581,6 +582,7 @@ def _run(row: Row, mark: Row | None) -> RunRecord:
 def _totals(row: Row) -> AttemptTotals:
     return AttemptTotals(
         split=Split(row.split),
+        candidate_id=row.side,
         attempts=row.attempts,
         unscored=row.attempts - row.scored,
         mean_score=row.mean_score,

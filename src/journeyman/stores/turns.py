@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import sqlalchemy as sa
 
 from journeyman.core.errors import ReleaseError
-from journeyman.core.trace import OWN_AGENT
+from journeyman.core.trace import OWN, OWN_AGENT
 from journeyman.core.turn import LearnExperience, LearnSubject, LearnTurn, TurnEvent, TurnSpent, TurnState
 from journeyman.stores.assignments import LeaseStore
 from journeyman.stores.base import utc, whole_id
@@ -47,7 +47,7 @@ class TurnStore(LeaseStore):
     def experience(self) -> Mapping[tuple[str | None, str], LearnExperience]:
         """Traces that others made, by agent and domain; Journeyman's own attempts are none."""
         table = TRACES
-        theirs = (table.c.source != "run", table.c.duplicate_of.is_(None))
+        theirs = (table.c.source != OWN, table.c.duplicate_of.is_(None))
         others = sa.or_(table.c.agent.is_(None), table.c.agent != OWN_AGENT)
         told = [
             sa.func.count(),

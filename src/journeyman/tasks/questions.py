@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.task import Split, Task, content
 from journeyman.tasks import rows
 from journeyman.tasks.answers import Exact, Number, first_number
@@ -38,6 +39,8 @@ SPLITS: Mapping[str, Split] = {
 SHARES: Mapping[Split, int] = {Split.TRAIN: 60, Split.VALIDATION: 10, Split.HELD_OUT: 30}
 """Percent of the questions of a file that says nothing of splits."""
 
+_NAMED = 5
+"""So many questions that stand twice are named, and of those with another answer as many."""
 LEAST = 30
 """Held-out questions that a gate needs, unless it is told otherwise."""
 
@@ -195,15 +198,22 @@ def share(text: str, shares: Mapping[Split, int]) -> Split:
 
 
 def _unique(found: Sequence[_Question]) -> Iterator[_Question]:
-    """Each question of a domain and a split once, with a warning."""
+    """Each question of a domain and a split once, with a warning that names the first of those that are left out."""
     seen: dict[tuple[str, str, Split | None], _Question] = {}
+    twice = differing = 0
     for question in found:
         first = seen.setdefault((question.content, question.task.domain, question.split), question)
         if first is question:
             yield question
         else:
-            same = "" if first.task.answer == question.task.answer else ", with another answer"
-            log.warning("%s: this question stands at %s already%s; it is left out", question.where, first.where, same)
+            twice += 1
+            differing += (other := first.task.answer != question.task.answer)
+            if twice <= _NAMED or (other and differing <= _NAMED):
+                same = ", with another answer" if other else ""
+                log.warning("%s: this question stands at %s already%s; it is left out", question.where, first.where, same)
+    if twice > _NAMED:
+        log.warning("in all %s stand there already and are left out, %d of them with another answer",
+                    counted(twice, "question"), differing)  # fmt: skip
 
 
 def _refuse_leaks(placed: Sequence[_Question]) -> None:

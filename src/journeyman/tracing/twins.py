@@ -307,7 +307,7 @@ class _Store:
     def one_holds_nearly_all(self) -> str:
         """The sentence that says so, or nothing."""
         several = len(self.ids)
-        for labels, what in ((self.people, "are of one session or customer"), (self.groups, "ask for the same")):
+        for labels, what in ((self.people, "hang together by session or customer"), (self.groups, "ask for the same")):
             most = int(np.bincount(labels).max()) if several else 0
             if several > 1 and most > _NEARLY_ALL * several:
                 return f"{most:,} of {several:,} attempts {what}, so no other is left to examine on"

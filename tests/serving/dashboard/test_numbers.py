@@ -74,3 +74,38 @@ def test_every_number_leads_to_exactly_what_it_counts(pages: Visitor, store: Tra
             followed[path] = followed.get(path, 0) + 1
     assert sum(followed.values()) > 150
     assert {"/", "/performance", "/runs", "/tasks", "/tasks/ours.jsonl"} <= followed.keys()
+
+
+def test_the_first_page_is_of_what_agents_did_and_of_trainings_only_where_there_is_nothing_else(
+    store: TraceStore, project: ProjectStores
+) -> None:
+    now = datetime.now(UTC)
+    tried = (replace(booking(f"r{n}", at=now - timedelta(hours=1), reward=0.0), source="run") for n in range(7))
+    store.add(tried)
+    looked = visitor(store, project=project)
+    alone = looked.read("/")
+    assert "these are attempts of trainings and examinations" in alone
+    assert ('data-n="7"><b>7</b> Traces this week') in alone
+    store.add(booking(f"d{n}", at=now - timedelta(hours=1), reward=1.0) for n in range(3))
+    page = visitor(store, project=project).read("/")
+    assert ('data-n="3"><b>3</b> Traces this week') in page
+    assert "3 scored" in page
+    assert "these are attempts of trainings" not in page
+
+
+def test_where_nothing_is_scored_the_first_page_says_what_people_said(store: TraceStore, project: ProjectStores) -> None:
+    now = datetime.now(UTC)
+    store.add(booking(f"d{n}", at=now - timedelta(hours=1), reward=None) for n in range(3))
+    store.label("d0", True, who="ada", at=now)
+    store.label("d1", False, who="ada", at=now)
+    assert "nothing is scored · 1 good, 1 bad by label" in visitor(store, project=project).read("/")
+
+
+def test_a_server_that_was_told_its_playbook_does_not_say_that_nothing_is_served(store: TraceStore, tmp_path: Path) -> None:
+    fixed = {"playbook": "mine.json", "candidate": "abc123"}
+    told = ProjectStores(tmp_path / "journeyman.db", folder=tmp_path, fixed=fixed)
+    for path in ("/", "/releases"):
+        page = visitor(store, project=told).read(path)
+        assert "This server puts mine.json" in page
+        assert "abc123" in page
+    assert "This server puts" not in visitor(store, project=ProjectStores(tmp_path / "journeyman.db")).read("/releases")

@@ -15,7 +15,7 @@ from journeyman.core.errors import InputError, StoreError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, ModelCall, ToolCall, Trace, total
 from journeyman.stores.traces import fulltext
-from journeyman.stores.traces.base import AUTO, RECORDER, Query, SpanRow, TraceSession, TraceStore
+from journeyman.stores.traces.base import AGENTS, AUTO, RECORDER, Query, SpanRow, TraceSession, TraceStore
 from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
 
@@ -71,12 +71,13 @@ class Known:
 
     def holds(self, query: Query) -> bool:
         trace = self.trace
-        same = ("agent", "session", "task_id", "domain", "source")
+        same = ("agent", "session", "task_id", "domain")
         person = self.label is not None and self.by != AUTO
         low, high = query.min_reward, query.max_reward
         return not self.duplicate and all(
             (
                 all(getattr(query, name) in (None, getattr(trace, name)) for name in same),
+                query.source in (None, trace.source) or (query.source == AGENTS and trace.source != "run"),
                 query.model in (None, *(call.model for call in trace.calls)),
                 query.tool in (None, *(call.tool for call in trace.tool_calls)),
                 query.candidate_id in (None, *trace.candidate_ids),
@@ -134,7 +135,7 @@ def some_trace(number: int, chance: random.Random) -> Trace:
         agent=chance.choice((None, "desk", "o'brien")),
         label=chance.choice((None, None, True)),
         rewards=chance.choice(((), (Reward(name="tests", value=value),))),
-        source=chance.choice(("otlp", "hook")),
+        source=chance.choice(("otlp", "hook", "run")),
     )
 
 
@@ -184,7 +185,7 @@ queries = st.builds(
     task_id=maybe("t1"),
     session=maybe("s1", "s.3"),
     domain=maybe("oslo"),
-    source=maybe("otlp"),
+    source=maybe("otlp", AGENTS),
     candidate_id=maybe("base", "policy"),
     label=maybe(True, False),
     labelled=maybe(True, False),

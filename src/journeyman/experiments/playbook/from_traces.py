@@ -22,7 +22,7 @@ from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
-from journeyman.core.trace import OWN_AGENT, Trace
+from journeyman.core.trace import OWN, OWN_AGENT, Trace
 from journeyman.experiments import settings, wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
@@ -115,7 +115,7 @@ def gather(traces: Iterator[Trace]) -> list[Gathered]:
 
 
 def _left_out(trace: Trace) -> str:
-    if trace.source == "run" or trace.agent == OWN_AGENT:
+    if trace.source == OWN or trace.agent == OWN_AGENT:
         return OWN_RUNS
     if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION):
         return "attempts at tasks that are to be examined on"

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from journeyman.core.errors import InputError
-from journeyman.core.trace import Trace
+from journeyman.core.trace import OWN, Trace
 from journeyman.experiments import settings as project
 from journeyman.optimizers.weights.data import DatasetCard, DatasetConfig, JudgedTrace, build, read
 from journeyman.optimizers.weights.data.config import Method
 from journeyman.optimizers.weights.rows import Row
 from journeyman.stores import engine
 from journeyman.stores.traces import open_traces
-from journeyman.stores.traces.attempts import SOURCE as OF_RUNS
 from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.stores.urls import MEMORY, as_url, redacted
 from journeyman.tracing.importers import Problem, reading
@@ -77,7 +76,7 @@ class TraceSource:
 
     @property
     def _query(self) -> Query:
-        return self.query if self.run is None else replace(self.query, source=OF_RUNS)
+        return self.query if self.run is None else replace(self.query, source=OWN)
 
     def _of_files(self, unread: list[str]) -> Iterator[JudgedTrace]:
         # What is collected into a store went through this on its way.

@@ -61,15 +61,17 @@ class ProjectStores:
         folder: Path = Path(),
         alerts: AlertSettings | None = None,
         health: "Callable[[], Health] | None" = None,
+        fixed: Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
             release_tokens: Who has one may change on a page what is released or shown; without any, nobody may there.
             folder: Of the project, where the paths that its runs wrote begin.
             health: How the way into the store is, where this process records.
+            fixed: The playbook that this server puts into every request, as `/health` says it, in place of what is released.
         """
         self._url, self.folder = url, folder
-        self.is_demo = is_demo(url, folder)
+        self.is_demo, self.fixed = is_demo(url, folder), fixed
         self.alert_settings, self.health = alerts or AlertSettings(), health
         self.release_tokens = tuple(release_tokens)
         self._evaluations = VersionedCache[Sequence[EvaluationRecord]]()

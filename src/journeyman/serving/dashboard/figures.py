@@ -167,7 +167,7 @@ def over_time(groups: Sequence[StatisticsGroup], typed: Mapping[str, str], query
 
     traces = points(lambda g: g.traces, _with_errors, part=lambda g: g.errors)
     score = points(lambda g: g.mean_reward, _scored, low=lambda g: g.reward_low, high=lambda g: g.reward_high)
-    cost = points(_cost, lambda g: money(_cost(g)))
+    cost = points(lambda g: g.cost, lambda g: money(g.cost))
     times = points(lambda g: g.p95_seconds, lambda g: f"median {seconds(g.median_seconds)}, p95 {seconds(g.p95_seconds)}")
     charts = [
         chart(f"Traces {of}, with errors marked", count, Series(name="traces", points=traces), kind="bars", whole=True),
@@ -189,10 +189,6 @@ _MINUTE = timedelta(minutes=1)
 _UNITS = (
     (timedelta(weeks=1), "week"), (DAY, "day"), (60 * _MINUTE, "hour"), (_MINUTE, "minute"), (timedelta(seconds=1), "second")
 )  # fmt: skip
-
-
-def _cost(group: StatisticsGroup) -> float | None:
-    return None if group.unpriced and group.unpriced >= group.model_calls else group.cost
 
 
 def _with_errors(group: StatisticsGroup) -> str:

@@ -32,7 +32,7 @@ from journeyman.core.format import seconds as seconds
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.io.http_server import TokenGuard, is_of, known_token
-from journeyman.stores.traces.base import Query
+from journeyman.stores.traces.base import AGENTS, Query
 from journeyman.tracing.redaction import is_length
 
 # Ids and filters as parts of addresses. Whatever an id holds, its address leads back to it.
@@ -235,7 +235,7 @@ FIELDS = (
 """The first ten have a field in the form; the others come by links."""
 QUICK = (
     ("With errors", "error", "yes"), ("Labelled bad", "label", "bad"), ("Labelled good", "label", "good"),
-    ("Not labelled", "label", "none"), ("Last 24 hours", "since", "24h"),
+    ("Not labelled", "label", "none"), ("Last 24 hours", "since", "24h"), ("Without trainings", "source", AGENTS),
 )  # fmt: skip
 """The filters that are asked for most: what the page calls each, and what it is in an address."""
 UNNAMED = "(unknown)"

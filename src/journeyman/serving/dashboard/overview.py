@@ -1,7 +1,7 @@
 """The pages of how it goes: the first one (better? wrong? waiting for a person?), alerts, and the system."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
@@ -19,12 +19,12 @@ from journeyman.serving.alerts.rules import WINDOW, rules
 from journeyman.serving.dashboard.charts import Chart, ChartPoint, ChartRule, Series
 from journeyman.serving.dashboard.experiments import ProjectStores
 from journeyman.serving.dashboard.figures import VersionedCache, over_time
-from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share, short
+from journeyman.serving.dashboard.layout import ENDED, PageRenderer, encoded, name, one_line, reward, share
 from journeyman.serving.dashboard.releases import latest_look, verdict_of
 from journeyman.stats import share_interval
 from journeyman.stores.alerts import MACHINE, ResourceSample, firing_of, pending_of
 from journeyman.stores.registry import verdict_of as gate_verdict
-from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, TraceStore
+from journeyman.stores.traces.base import AGENTS, Query, Statistics, StatisticsGroup, TraceStore
 
 WEEK = timedelta(days=7)
 EVENTS = 8
@@ -88,9 +88,13 @@ class OverviewPage:
     def overview(self, request: Request, fields: Mapping[str, str]) -> Response:
         # By the hour, so that what was counted is kept for a while.
         now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        week = {"since": (now - WEEK).isoformat()}
-        this, before = Query(since=now - WEEK), Query(since=now - 2 * WEEK, until=now - WEEK)
+        this, before = Query(since=now - WEEK, source=AGENTS), Query(since=now - 2 * WEEK, until=now - WEEK, source=AGENTS)
         found, past = self._count(this), self._count(before).all
+        if is_own := not found.all.traces and not past.traces:
+            # No agent did anything: what trainings attempted is all there is to show.
+            this, before = replace(this, source=None), replace(before, source=None)
+            found, past = self._count(this), self._count(before).all
+        week = {"since": (now - WEEK).isoformat()} | ({} if is_own else {"source": AGENTS})
         rollouts = self._rollouts(now - WEEK)
         first = headline(score_verdict(past, found.all), rollouts)
         charts = [
@@ -104,13 +108,15 @@ class OverviewPage:
             here="Overview",
             anew="/",
             is_empty=not found.all.traces and not past.traces,
+            is_own=is_own,
+            fixed=self._stores.fixed,
             first=first,
             stations=self._stations(found.all, week),
             tiles=tiles(found.all, past, week),
             charts=charts,
             rollouts=[each for each in rollouts if each is not first],
             address=str(request.base_url).rstrip("/"),
-            newest=self._traces.page(Query(), limit=_NEWEST).lines,
+            newest=self._traces.page(Query(source=this.source), limit=_NEWEST).lines,
             needs=self._needs()[:_NEEDS],
             events=self._events()[:EVENTS],
         )
@@ -212,14 +218,16 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
         return share(group.errors / group.traces) if group.traces else ""
 
     def cost(group: StatisticsGroup) -> str:
-        known = group.traces and group.unpriced < group.model_calls
-        return money(group.cost) + ("+" if group.unpriced else "") if known else ""
+        if not group.traces or group.cost is None:
+            return ""
+        return money(group.cost) + ("+" if group.unpriced else "")
 
     low, high = share_interval(week.traces, week.errors, week.errors)
     scored = f"{reward(week.reward_low)} … {reward(week.reward_high)} · {week.rewarded:,} scored"
+    thumbs = f" · {week.good:,} good, {week.bad:,} bad by label" if week.good or week.bad else ""
     unpriced = f"{counted(week.unpriced, 'call')} without a price" if week.unpriced else counted(week.model_calls, "model call")
     told: Sequence[tuple[str, str, str, str, dict[str, str], int]] = (
-        ("Score", reward(week.mean_reward), scored if week.rewarded else "nothing is scored",
+        ("Score", reward(week.mean_reward), scored if week.rewarded else "nothing is scored" + thumbs,
          reward(before.mean_reward) if before.rewarded else "", {"scored": "yes"}, week.rewarded),
         ("Ended in an error", errors(week) or "unknown", f"{share(low)} … {share(high)} · {week.errors:,} of {week.traces:,}",
          errors(before), {"error": ENDED}, week.errors),
@@ -357,7 +365,7 @@ class AlertPages:
             late = f"{counted(health.waiting, 'record')} not in the store yet, {health.spilled:,} of them in the spill file"
             late = late if health.waiting else "Nothing waits for the store"
             yield SystemCheck(is_well=health.error is None, said=health.error or late)
-        yield SystemCheck(is_well=True, said=f"The store answers, and holds {short(kept.size())}B")
+        yield SystemCheck(is_well=True, said=f"The store answers, and holds {kept.size() / 1e6:,.1f} MB")
 
 
 def _severities(settings: AlertSettings) -> Mapping[str, str]:

@@ -109,6 +109,7 @@ class ReleasePages:
             "releases.html",
             title="Releases",
             anew="/releases",
+            fixed=self._stores.fixed,
             slots=slot_rows(live),
             history=history,
             rollouts=[(each, verdict_of(each, latest_look(kept, each))) for each in part.rows],

@@ -19,7 +19,7 @@ from journeyman.core.errors import StoreError, boundary
 from journeyman.core.feedback import TargetKind
 from journeyman.core.score import Score
 from journeyman.core.task import Split
-from journeyman.core.trace import Trace
+from journeyman.core.trace import OWN, Trace
 from journeyman.stores.base import AttemptRecord, utc
 from journeyman.stores.tables import ATTEMPTS, FEEDBACK
 from journeyman.stores.traces import codec, fulltext, writing
@@ -101,7 +101,6 @@ def _contents(connection: sa.Connection, digests: Collection[str]) -> dict[str, 
     return found
 
 
-SOURCE = "run"
 _OF_RUN = ("run_id", "split")
 """What the `raw` of a trace says of the run that it is of."""
 _OTHERWISE = " (as attempted)"
@@ -128,7 +127,7 @@ def as_trace(attempt: AttemptRecord) -> Trace:
     return replace(
         trace,
         id=f"{attempt.run_id}:{trace.id}",
-        source=SOURCE,
+        source=OWN,
         rewards=(*trace.rewards, *attempt.score.rewards),
         raw={**trace.raw, "run_id": attempt.run_id, "split": attempt.split.value},
     )

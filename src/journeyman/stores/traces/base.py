@@ -19,6 +19,10 @@ USERS = ("end-user", Source.USER.value)
 """Whose word a label is that those who were served have given: it goes behind checks."""
 
 
+AGENTS = "agents"
+"""As a query's source: all that agents did, and no attempt that Journeyman made itself in a training or an examination."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """Which traces are meant: those for which everything that is named holds."""
@@ -33,6 +37,7 @@ class Query:
     session: str | None = None
     domain: str | None = None
     source: str | None = None
+    """As in a trace, or `AGENTS`."""
     candidate_id: str | None = None
     label: bool | None = None
     """Labelled so, by a person or else by the auto-labeler."""
@@ -154,10 +159,12 @@ class StatisticsGroup:
     reward_low: float | None
     reward_high: float | None
     """Ends of its 95 % interval; `None` where no trace has a reward."""
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
+    """`None` where nobody counted any call."""
     uncounted: int
-    cost: float
+    cost: float | None
+    """US dollars; `None` where no call has a price."""
     unpriced: int
     timed: int
     """How many of the traces the times are of."""

@@ -7,9 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import InputError
-from journeyman.core.trace import MIRROR
+from journeyman.core.trace import MIRROR, OWN
 from journeyman.stores.base import utc
-from journeyman.stores.traces.base import AUTO, USERS, Query, TraceSummary
+from journeyman.stores.traces.base import AGENTS, AUTO, USERS, Query, TraceSummary
 from journeyman.stores.traces.fulltext import CONTENT_WORDS, PART_WORDS, POSITIONS, Phrase, matching, phrases, place
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
 
@@ -38,15 +38,21 @@ def conditions(connection: sa.Connection, query: Query, *, lazily: bool = False)
     """
     return [
         TRACES.c.duplicate_of.is_(None),
-        *([TRACES.c.source != MIRROR] if query.source is None else ()),
+        *_of_source(query.source),
         *_plain(query),
         *_elsewhere(connection, query),
         *_text(connection, query.text, lazily=lazily),
     ]
 
 
+def _of_source(source: str | None) -> list[Condition]:
+    if source is None:
+        return [TRACES.c.source != MIRROR]
+    return [TRACES.c.source.not_in((MIRROR, OWN)) if source == AGENTS else TRACES.c.source == source]
+
+
 def _plain(query: Query) -> Iterator[Condition]:
-    for name in ("agent", "session", "task_id", "domain", "source", "label", "failed"):
+    for name in ("agent", "session", "task_id", "domain", "label", "failed"):
         if (value := getattr(query, name)) is not None:
             named = TRACES.c[name] == value
             yield sa.or_(named, TRACES.c.agent.is_(None)) if name == "agent" and not value else named

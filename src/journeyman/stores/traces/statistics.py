@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from journeyman.core.trace import MIRROR
+from journeyman.core.trace import MIRROR, OWN
 from journeyman.stats import share_interval
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
 from journeyman.stores.tables import micros, moment
-from journeyman.stores.traces.base import MOST_STEPS, STEPS_FROM, Query, Statistics, StatisticsGroup, ToolStatistics
+from journeyman.stores.traces.base import AGENTS, MOST_STEPS, STEPS_FROM, Query, Statistics, StatisticsGroup, ToolStatistics
 from journeyman.stores.traces.digests import DIGESTED, NAMED, Name, blocks_of, body_of, kept_digests, make
 from journeyman.stores.traces.query import conditions
 from journeyman.stores.traces.tables import DIGEST_BLOCK, TRACE_DIGESTS, TRACES
@@ -302,9 +302,11 @@ def _meant(connection: sa.Connection, query: Query, columns: Columns) -> Mask:
     for name in ("agent", "domain", "source"):
         if (wanted := getattr(query, name)) is not None:
             same = traces[name] == _place(names[name], wanted)
+            if name == "source" and wanted == AGENTS:
+                same = traces[name] != _place(names[name], OWN)
             # A trace that names no agent has none, or an empty name.
             meant &= same | (traces[name] == _place(names[name], None)) if name == "agent" and not wanted else same
-    if query.source is None:
+    if query.source in (None, AGENTS):
         meant &= traces["source"] != _place(names["source"], MIRROR)
     flags = {"label": query.label, "person": query.labelled, "failed": query.failed, "error": query.ended_in_error}
     for name, flag in flags.items():
@@ -396,18 +398,24 @@ def _groups(names: Sequence[str], code: Codes, found: Columns, of_call: Codes | 
         "bad": count(traces["label"] == 0),
         "timed": count(~np.isnan(traces["seconds"])),
         "model_calls": of_calls("calls"),
-        **{name: of_calls(name) for name in _OF_CALLS},
+        "uncounted": of_calls("uncounted"),
+        "unpriced": of_calls("unpriced"),
     }
     known = np.where(rewarded, traces["reward"], 0)
-    cost, reward, squares, of = of_calls("cost"), count(known), count(known**2), count(rewarded)
+    reward, squares, of = count(known), count(known**2), count(rewarded)
     sums_of = zip(of.astype(int).tolist(), reward.tolist(), squares.tolist(), strict=True)
     ends = [share_interval(n, total, square) if n else (None, None) for n, total, square in sums_of]
     times = _quantiles(code, traces["seconds"], len(names))
+    # Where all calls are without, nothing is known of the sum: unknown is not zero.
+    of_known = {name: of_calls(name) for name in ("input_tokens", "output_tokens", "cost")}
+    counted, priced = ((sums["model_calls"] == 0) | (sums[name] < sums["model_calls"]) for name in ("uncounted", "unpriced"))
     return [
         StatisticsGroup(
             name=name,
             **{each: int(found[at]) for each, found in sums.items()},
-            cost=float(cost[at]),
+            input_tokens=int(of_known["input_tokens"][at]) if counted[at] else None,
+            output_tokens=int(of_known["output_tokens"][at]) if counted[at] else None,
+            cost=float(of_known["cost"][at]) if priced[at] else None,
             mean_reward=float(reward[at] / of[at]) if of[at] else None,
             rewarded=int(of[at]),
             reward_low=ends[at][0],
