@@ -201,7 +201,7 @@ def test_nothing_that_a_stranger_wrote_is_markup_on_the_page(
     pages = pages_before(model.url, store, guard, tmp_path)
     for page in (pages.read("/playground?trace=t1"), sent(pages, "/playground?trace=t1", model=f"m{ATTACK}")):
         assert page.count("&lt;script&gt;alert(1)") > 2
-        assert not re.search(r"<script>alert|<img", page)
+        assert not re.search(r"<script>alert|<img src=x", page)
     assert model.bodies[0]["model"] == f"m{ATTACK}"
 
 
