@@ -42,3 +42,25 @@ def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, str, int]], wi
     found = lines(columns, width)
     assert len(found) == len(rows) + 1
     assert all(len(line) <= width for line in found)
+
+
+def test_where_not_even_the_least_has_room_the_widest_words_give_way_and_no_first_column() -> None:
+    columns = [
+        Column(name="id", words=True, least=1000, cells=["0123456789"]),
+        Column(name="asked", words=True, wraps=True, least=30, cells=["Where is the order with the green trays?"]),
+        Column(name="cost", cells=["$0.1234"]),
+    ]
+    found = lines(columns, 36)
+    assert found[1].split() == ["0123456789", "Where", "is", "the", "$0.1234"]
+    assert " ".join(" ".join(line.split()) for line in found[2:]) == "order with the green trays?"
+    assert all(len(line) <= 36 for line in found)
+    assert "0123456789" in lines(columns, 12)[1]
+
+
+def test_a_wide_character_takes_two_places() -> None:
+    columns = [
+        Column(name="id", words=True, least=8, cells=["\u6771\u4eac\u306e\u6ce8\u6587", "Oslo"]),
+        Column(name="n", cells=["1", "2"]),
+    ]
+    assert lines(columns, 80) == ["id          n", "\u6771\u4eac\u306e\u6ce8\u6587  1", "Oslo        2"]
+    assert lines(columns, 10) == ["id       n", "\u6771\u4eac\u306e\u2026  1", "Oslo     2"]

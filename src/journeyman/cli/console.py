@@ -298,6 +298,8 @@ class Column:
 
 _WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
 """Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
+_NARROWEST = 6
+"""And that any other keeps."""
 
 
 def named_columns(first: str, *others: str) -> list[Column]:
@@ -360,6 +362,13 @@ def fitted(columns: Sequence[Column], width: int) -> list[list[str]]:
         more = min(shown[place].width - widths[place], max(0, room))
         widths[place] += more
         room -= more
+    yielding = [place for place, column in enumerate(shown) if column.words and column.least < _WHOLE]
+    for _ in range(-room):
+        # More than they were to keep: a line that the terminal breaks is worse.
+        place = max(yielding, key=widths.__getitem__, default=-1)
+        if place < 0 or widths[place] <= _NARROWEST:
+            break
+        widths[place] -= 1
 
     def row(cells: Iterable[str]) -> list[str]:
         lines = [column.lines(cell, wide) for column, cell, wide in zip(shown, cells, widths, strict=True)]
