@@ -252,7 +252,7 @@ def test_a_form_of_another_origin_spends_nothing(
 
 @pytest.mark.parametrize("token", [None, "", "0", "0" * 64, "no hexadecimal digits"])
 def test_a_form_without_the_pages_own_token_spends_nothing(pages: Visitor, model: LLMServer, token: str | None) -> None:
-    fields = {"key": RELEASES, "trace": "t1", "step": "1", **({} if token is None else {"token": token})}
+    fields: dict[str, Any] = {"key": RELEASES, "trace": "t1", "step": "1", **({} if token is None else {"token": token})}
     status, said = pages.send("/playground", **fields)
     assert (status, "so nothing was done" in said, model.bodies) == (403, True, [])
 
@@ -262,7 +262,7 @@ def test_of_two_at_once_one_is_asked_and_the_other_told_to_wait(
 ) -> None:
     go, first = threading.Event(), list[int]()
     model.default = lambda body: replace(answers(body), once=go)
-    fields = {"key": RELEASES, "trace": "t1", "step": "1"}
+    fields: dict[str, Any] = {"key": RELEASES, "trace": "t1", "step": "1"}
     asking = threading.Thread(target=lambda: first.append(pages.send("/playground", token=guard.form_token, **fields)[0]))
     asking.start()
     until = time.monotonic() + 20
