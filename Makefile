@@ -77,6 +77,8 @@ dist: export UV_TOOL_DIR := $(CURDIR)/build/uv/tools
 dist: export UV_TOOL_BIN_DIR := $(CURDIR)/build/uv/bin
 dist: export PIPX_HOME := $(CURDIR)/build/pipx
 dist: export PIPX_BIN_DIR := $(CURDIR)/build/pipx/bin
+# llama.cpp comes as a source, which takes minutes to build: the wheel that .venv was given is taken.
+dist: export PIP_FIND_LINKS := $(strip $(PIP_FIND_LINKS) $(wildcard $(LLAMA_WHEELS)))
 dist:
 	rm -rf dist build/tools build/empty build/uv build/pipx
 	$(PYTHON) -m venv build/tools

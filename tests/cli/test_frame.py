@@ -32,9 +32,9 @@ def test_help_imports_nothing_heavy_and_leaves_nothing_behind(tmp_path: Path, ar
     code = f"import sys, journeyman.cli as c; c.main({arguments!r}); print(*{{m.split('.')[0] for m in sys.modules}})"
     run = python(code, tmp_path)
     assert run.stderr == ""
-    # The options of a training are made of the declaration of its settings.
-    allowed = {"pydantic"} if "train" in arguments else set[str]()
-    assert not (HEAVY - allowed) & set(run.stdout.splitlines()[-1].split())
+    # The options of a training are made of the declaration of its settings, and the doctor knows the sandboxes.
+    allowed = {"train": "pydantic", "doctor": "asyncio"}.get(arguments[0], "")
+    assert not ((HEAVY | {"asyncio"}) - {allowed}) & set(run.stdout.splitlines()[-1].split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,6 +158,41 @@ def test_python_dash_m_is_the_same_program(tmp_path: Path) -> None:
         [sys.executable, "-m", "journeyman", "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert run.stdout.startswith("journeyman ")
+
+
+_AT_ITS_END = """
+import atexit, sys, threading, time
+{before}
+import journeyman.cli
+from journeyman.__main__ import program
+
+class Torn:
+    def __del__(self):
+        print("torn down")
+
+def command():
+    atexit.register(print, "registered")
+    threading.Thread(target=lambda: (time.sleep(0.2), print("a thread's word"))).start()
+    print("a command's word")
+    return 3
+
+torn = Torn()
+journeyman.cli.main = command
+sys.exit(program())
+"""
+
+
+def test_a_program_that_ends_does_all_that_is_left_to_do_and_takes_nothing_apart(tmp_path: Path) -> None:
+    run = python(_AT_ITS_END.format(before=""), tmp_path)
+    assert (run.returncode, run.stderr) == (3, "")
+    assert run.stdout.splitlines() == ["a command's word", "a thread's word", "registered"]
+
+
+def test_what_somebody_else_wanted_done_at_the_end_is_done(tmp_path: Path) -> None:
+    """Such as what measures how much of the code was run."""
+    run = python(_AT_ITS_END.format(before="atexit.register(print, 'measured')"), tmp_path)
+    assert (run.returncode, run.stderr) == (3, "")
+    assert run.stdout.splitlines() == ["a command's word", "a thread's word", "registered", "measured", "torn down"]
 
 
 def test_the_runner_of_click_can_be_used_on_the_whole_program() -> None:

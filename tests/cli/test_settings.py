@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 from journeyman import TrainingConfig
 from journeyman.cli import main
 from journeyman.core.errors import InputError
+from journeyman.core.trace import Trace
 from journeyman.experiments import place, settings
-from journeyman.stores.traces import open_traces
+from journeyman.stores import RunRecord, open_store, open_traces
+
+NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -295,9 +299,13 @@ def test_where_the_store_is_is_the_same_without_the_other_settings(
 
 
 @pytest.mark.parametrize("command", [["traces", "list"], ["runs", "list"], ["store", "status"]])
-def test_a_command_that_only_looks_at_the_store_does_not_load_what_checks_settings(command: list[str]) -> None:
+def test_a_command_that_only_looks_at_the_store_loads_nothing_that_checks_computes_or_paints(command: list[str]) -> None:
     Path("journeyman.toml").write_text("# [gate]\n")
-    open_traces(".journeyman/journeyman.db").close()
-    code = f"import sys; from journeyman.cli import main; print(main({command}), 'pydantic' in sys.modules)"
+    with open_traces(".journeyman/journeyman.db") as traces, open_store(".journeyman/journeyman.db") as store:
+        traces.add([Trace(id="t1", task_id="t", candidate_id="base", started_at=NOON)])
+        store.add_run(RunRecord(id="r1", kind="train playbook", config={}, started_at=NOON))
+    heavy = ("alembic", "numpy", "pydantic", "rich.console", "journeyman.experiments.settings")
+    code = f"import sys; from journeyman.cli import main; print(main({command}), [n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0 False"
+    assert any(each in done.stdout for each in ("t1", "r1", "traces"))
+    assert done.stdout.splitlines()[-1] == "0 []"

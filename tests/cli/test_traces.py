@@ -396,6 +396,15 @@ def test_a_step_is_asked_again_and_both_answers_stand_side_by_side(run: Told) ->
     assert (line["agent"], line["source"]) == ("journeyman", "run")
 
 
+def test_an_answer_that_a_terminal_would_obey_is_shown_and_not_obeyed(run: Told) -> None:
+    out = run("replay", "aa11", "--model", "scripted:\x1b[2J\x1b]0;owned\x07At noon.")
+    assert "\\x1b[2J\\x1b]0;owned\\x07At noon." in out
+    assert "\x1b" not in out + run.err
+    run("replay", "aa11", "--playbook", str(Path(__file__)), "--model", "scripted:x", code=2)
+    assert len(run.err.splitlines()) == 1
+    assert len(run.json("list", "--task", "playground")["traces"]) == 1
+
+
 def test_a_step_that_cannot_be_asked_again_is_said_with_those_that_can(run: Told) -> None:
     run("replay", "aa11", "--step", "2", code=2)
     assert "step 2: only what a model answered is asked again; those are 1, 3" in run.err

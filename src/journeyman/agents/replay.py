@@ -347,8 +347,12 @@ _MOST = 16 << 20
 _LONGEST = 4096
 """Tokens that an answer may have where costs are limited and the request does not say how many: what is not limited could cost
 anything."""
-_CAPS: Mapping[Dialect, str] = {Dialect.RESPONSES: "max_output_tokens", Dialect.MESSAGES: "max_tokens"}
-"""What limits an answer; in chat completions its newer name, where older servers know `max_tokens`."""
+_CAPS: Mapping[Dialect, tuple[str, ...]] = {
+    Dialect.RESPONSES: ("max_output_tokens",),
+    Dialect.MESSAGES: ("max_tokens",),
+    Dialect.CHAT: ("max_completion_tokens", "max_tokens"),
+}
+"""What limits an answer. Another API's word for it limits nothing."""
 
 
 @dataclass(kw_only=True)
@@ -408,7 +412,7 @@ class RecordedServer:
             if status >= 400:
                 # Who says no writes no bill.
                 cost = 0.0
-                shown = answer[:200].decode(errors="replace").replace(self.key(request) or "\0", "***")
+                shown = self._without_key(request, answer.decode(errors="replace"))[:200]
                 raise named(status, f"{request.model} at {request.base_url} answered {status}: {shown}", later)
             exchange = Exchange(
                 id=f"{started.timestamp()}",
@@ -422,10 +426,15 @@ class RecordedServer:
             read = read_exchange(exchange)
             cost = _price(request, read.usage.input, read.usage.output, read.usage.cached)
             if read.error is not None:
-                raise ModelError(f"{request.model} gave no answer that can be used: {read.error}")
+                wrong = self._without_key(request, read.error)
+                raise ModelError(f"{request.model} gave no answer that can be used: {wrong}")
             return _steps(request, read, bullets, cost=cost, seconds=exchange.seconds)
         finally:
             self.budget.paid(reserved, cost)
+
+    def _without_key(self, request: RecordedRequest, said: str) -> str:
+        """What a server says went wrong; some say with which key."""
+        return said.replace(self.key(request) or "\0", "***")
 
     async def _sent(self, request: RecordedRequest, body: bytes) -> tuple[int, bytes, float | None]:
         """Status and body of an answer, and in how many seconds it may be asked again."""
@@ -462,14 +471,15 @@ class RecordedServer:
 def _cap(request: RecordedRequest) -> int | None:
     """How many tokens an answer may have, as the request says."""
     told = request.parameters
-    return next((told[name] for name in ("max_completion_tokens", *_CAPS.values()) if isinstance(told.get(name), int)), None)
+    return next((told[name] for name in _CAPS.get(request.dialect, ()) if isinstance(told.get(name), int)), None)
 
 
 def _capped(request: RecordedRequest) -> RecordedRequest:
     """The request with an end to what its answer may cost."""
     if _cap(request) is not None:
         return request
-    name = _CAPS.get(request.dialect) or ("max_completion_tokens" if _is_openai(request.base_url) else "max_tokens")
+    first, *older = _CAPS.get(request.dialect, ("max_tokens",))
+    name = older[0] if older and not _is_openai(request.base_url) else first
     return replace(request, parameters={**request.parameters, name: _LONGEST})
 
 

@@ -1,4 +1,4 @@
-"""What commands print: data on stdout as tables, words and progress for people on stderr. It loads rich when it draws.
+"""What commands print: data on stdout as tables, words and progress for people on stderr. It loads rich when it draws a bar.
 
 A table stays readable on a narrow terminal: it leaves columns out rather than cutting all of them to dots.
 """
@@ -6,13 +6,16 @@ A table stays readable on a narrow terminal: it leaves columns out rather than c
 import codecs
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from io import TextIOWrapper
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,10 +25,6 @@ from journeyman.core import format
 from journeyman.core.installation import advised
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from journeyman.agents.attempt import Attempt
     from journeyman.core.playbook import Playbook
     from journeyman.experiments.weights.pipeline import PipelineResult
@@ -283,7 +282,7 @@ def bar(what: str, total: int, *, quiet: bool = False, pause: float = 0) -> Iter
 # Tables, on stdout.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One column, with what is to become of it where there is no room for all."""
 
@@ -297,13 +296,11 @@ class Column:
     """Words that go on in the next line instead of being cut."""
     least: int = 20
     """Characters that words keep. What room is left then goes to the last columns first."""
-    cells: "list[str | Text]" = field(default_factory=list)
+    cells: Sequence[str] = ()
 
-    @property
+    @cached_property
     def width(self) -> int:
-        from rich.cells import cell_len
-
-        return max(cell_len(line) for cell in (self.name, *map(_text_of, self.cells)) for line in cell.split("\n"))
+        return max(_wide(line) for cell in (self.name, *self.cells) for line in cell.split("\n"))
 
     @property
     def needs(self) -> int:
@@ -311,11 +308,20 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        return not any(map(_text_of, self.cells))
+        return not any(self.cells)
+
+    def lines(self, cell: str, width: int) -> list[str]:
+        """A cell in lines of exactly so many characters of a terminal."""
+        lines = cell.split("\n")
+        if self.wraps:
+            lines = [part for line in lines for part in _wrapped(line, width)]
+        return [_padded(line, width, right=not self.words) for line in lines]
 
 
 _WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
 """Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
+_NARROWEST = 6
+"""And that any other keeps."""
 
 
 def named_columns(first: str, *others: str) -> list[Column]:
@@ -323,21 +329,9 @@ def named_columns(first: str, *others: str) -> list[Column]:
     return [Column(name=first, words=True), *(Column(name=name) for name in others)]
 
 
-def _text_of(cell: "str | Text") -> str:
-    return cell if isinstance(cell, str) else cell.plain
-
-
-def console() -> "Console":
-    """Stdout, for data. Nothing in a text is taken for markup."""
-    from rich.console import Console
-
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED
-    return Console(highlight=False, markup=False, emoji=False, width=wide)
-
-
 def table(
     columns: Sequence[Column],
-    rows: "Iterable[Sequence[str | Text]]",
+    rows: Iterable[Sequence[str]],
     *,
     title: str = "",
     header: bool = True,
@@ -346,15 +340,20 @@ def table(
     """Print rows on stdout, below the names of their columns, as wide as the terminal at most.
 
     Args:
-        styles: One for each row, as rich names them; `None` for none.
+        styles: One for each row: a colour, "bold" or "dim"; `None` for none.
     """
-    shown = [[plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    shown = [[plain(cell).expandtabs() for cell in row] for row in rows]
     cells = list(zip(*shown, strict=True)) or [()] * len(columns)
-    filled = [replace(column, cells=list(each)) for column, each in zip(columns, cells, strict=True)]
-    screen = console()
-    if title:
-        screen.print(title, style="bold")
-    screen.print(fitted(filled, screen.width, styles, header=header))
+    filled = [replace(column, cells=each) for column, each in zip(columns, cells, strict=True)]
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED
+    head, *body = fitted(filled, wide)
+    drawn = [*([([title], "bold")] if title else ()), *([(head, "bold")] if header else ())]
+    for lines, style in (*drawn, *zip_longest(body, styles)):
+        click.echo("\n".join(_styled(line, style) for line in lines))
+
+
+def _styled(text: str, style: str | None) -> str:
+    return click.style(text, **{style: True} if style in ("bold", "dim") else {"fg": style}) if style else text
 
 
 def rows_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -368,38 +367,84 @@ def rows_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table(columns, [[short(cell, 300) for cell in row] for row in rows])
 
 
-def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] = (), *, header: bool = True) -> "Table":
-    """The table in at most `width` characters, as far as leaving columns out can make it so."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown_columns = [column for column in columns if not (column.spare and column.empty)]
+def fitted(columns: Sequence[Column], width: int) -> list[list[str]]:
+    """The lines of the columns' names, and of each row, in at most `width` characters as far as leaving columns out can make
+    it so."""
+    shown = [column for column in columns if not (column.spare and column.empty)]
 
     def left(gap: int) -> int:
-        return width - sum(column.needs + gap for column in shown_columns) + gap
+        return width - sum(column.needs + gap for column in shown) + gap
 
     for column in sorted(columns, key=lambda column: -column.spare):
-        if column in shown_columns and column.spare and left(1) < 0:
-            shown_columns.remove(column)
+        if column in shown and column.spare and left(1) < 0:
+            shown.remove(column)
     gap = 2 if left(2) >= 0 else 1
-    shown, room = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header), left(gap)
-    widths = {}
-    for column in reversed(shown_columns):
-        widths[column.name] = min(column.width, column.needs + max(0, room))
-        room -= widths[column.name] - column.needs
-    for column in shown_columns:
-        shown.add_column(
-            column.name,
-            justify="left" if column.words else "right",
-            no_wrap=not column.wraps,
-            overflow="fold" if column.wraps else "ellipsis",
-            width=widths[column.name],
-        )
-    for number in range(len(columns[0].cells)):
-        style = styles[number] if styles else None
-        cells = (column.cells[number] for column in shown_columns)
-        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), style=style)
-    return shown
+    widths, room = [column.needs for column in shown], left(gap)
+    for place in reversed(range(len(shown))):
+        more = min(shown[place].width - widths[place], max(0, room))
+        widths[place] += more
+        room -= more
+    yielding = [place for place, column in enumerate(shown) if column.words and column.least < _WHOLE]
+    for _ in range(-room):
+        # More than they were to keep: a line that the terminal breaks is worse.
+        place = max(yielding, key=widths.__getitem__, default=-1)
+        if place < 0 or widths[place] <= _NARROWEST:
+            break
+        widths[place] -= 1
+
+    def row(cells: Iterable[str]) -> list[str]:
+        lines = [column.lines(cell, wide) for column, cell, wide in zip(shown, cells, widths, strict=True)]
+        high = max(map(len, lines), default=0)
+        full = [[*each, *[" " * wide] * (high - len(each))] for each, wide in zip(lines, widths, strict=True)]
+        return [(" " * gap).join(parts).rstrip() for parts in zip(*full, strict=True)]
+
+    return [row(column.name for column in shown), *map(row, zip(*(column.cells for column in shown), strict=True))]
+
+
+_WORD = re.compile(r"\s*\S+\s*")
+
+
+def _wide(line: str) -> int:
+    """Characters of a terminal that a line takes."""
+    if line.isascii():
+        return len(line)
+    # Which characters are wide is a table that takes its time to load.
+    from rich.cells import cell_len
+
+    return cell_len(line)
+
+
+def _begin(line: str, width: int) -> str:
+    """What of a line has room in so many characters of a terminal; one character in any case."""
+    if line.isascii():
+        return line[:width]
+    from rich.cells import chop_cells
+
+    return next(iter(chop_cells(line, width)), "") or line[:1]
+
+
+def _padded(line: str, width: int, *, right: bool) -> str:
+    """A line in exactly so many characters, cut where it is longer."""
+    room, end = width - _wide(line), ""
+    if room < 0:
+        line, end = _begin(line, width - 1), "…"
+        room = width - 1 - _wide(line)
+    return f"{' ' * room}{line}{end}" if right else f"{line}{end}{' ' * room}"
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """A line in several that are not wider, broken between words, and within a word that is."""
+    row = ""
+    for word in _WORD.findall(line):
+        if row and _wide(row) + _wide(word.rstrip()) > width:
+            yield row.rstrip()
+            row = ""
+        while _wide(word.rstrip()) > width:
+            first = _begin(word, width)
+            yield first
+            word = word[len(first) :]
+        row += word
+    yield row.rstrip()
 
 
 # What stands in a cell or a line. Anybody may have written it: nothing in it is a command to the terminal.

@@ -238,25 +238,16 @@ _GROUP: Mapping[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
 def show_answers(before: "StepAnswer", after: "StepAnswer") -> None:
     """A recorded answer and a new one, side by side, each line of the new one marked that differs."""
     rows = [
-        ("model", *(each.model or "unknown" for each in (before, after))),
+        ("model", *(short(each.model) or "unknown" for each in (before, after))),
         ("tokens", *(_tokens(each.input_tokens, each.output_tokens) for each in (before, after))),
         ("cost", *(money(each.cost) for each in (before, after))),
         ("latency", *(duration(each.seconds) for each in (before, after))),
-        ("verdict", *(_said_of(each) for each in (before, after))),
+        ("verdict", *(short(each.judged) for each in (before, after))),
     ]
     table([Column(name="", words=True), *(Column(name=name, words=True) for name in ("recorded", "asked again"))], rows)
     write(
         "", *(plain(line.rstrip("\n")) for line in ndiff(before.text.splitlines(), after.text.splitlines()) if line[:1] != "?")
     )
-
-
-def _said_of(answer: "StepAnswer") -> str:
-    if answer.error is not None:
-        return short(answer.error)
-    if answer.verdict is None or answer.verdict.value is None:
-        return "nobody can say"
-    value = answer.verdict.value
-    return {1.0: "right", 0.0: f"wrong: {short(answer.verdict.evidence)}"}.get(value, f"{value:.2f}")
 
 
 def show_statistics(found: Statistics) -> None:

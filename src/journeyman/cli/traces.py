@@ -3,7 +3,6 @@
 What stands in a trace was written by anybody: nothing in it is taken for markup, or for a command to the terminal.
 """
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from journeyman.cli.trace_filters import (
 from journeyman.cli.trace_view import show_answers, show_list, show_signals, show_statistics, show_trace, tail_line
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted, money
+from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Page, Pruned, Query, TraceStore
 from journeyman.stores.urls import is_nowhere
 
@@ -106,13 +106,14 @@ def _listed(url: str | None, wanted: Query, limit: int, after: str | None, *, qu
     where = read_store_url(url)
     if is_nowhere(where) and after is None:
         # Half of the time that a list takes goes into loading what opens a store.
-        say_that_there_are_none(where)
         page, count, others = Page(lines=(), next=None), 0, 0
     else:
-        with opened(url) as store:
+        with open_traces(where, make=False) as store:
             page = store.page(wanted, limit=limit, after=after)
             count = store.count(wanted, most=_MOST)
             others = 0 if count else store.count(Query(), most=_MOST)
+    if not (count or others):
+        say_that_there_are_none(where)
     if not quiet:
         if page.lines:
             show_list(page.lines)
@@ -208,6 +209,8 @@ def replay(*, trace_id: str, store: str | None, quiet: bool, dry_run: bool, **gi
       journeyman traces replay 4f2a --playbook playbooks/mine.json --dry-run
       journeyman traces replay 4f2a --step 3 --model openai:gpt-5-mini
     """
+    import asyncio
+
     from journeyman.core.playbook import Playbook
     from journeyman.experiments import settings
     from journeyman.experiments.agents import candidate_of

@@ -1,22 +1,20 @@
 """`journeyman train playbook --from traces` and `--from documents`: from what was recorded to a candidate, or to proposals."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from journeyman.cli.console import Column, Screen, table, write
 from journeyman.cli.shared import settled
-from journeyman.cli.trace_filters import span, time_of
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
 from journeyman.experiments.playbook.config import DocumentsConfig, TracesConfig
-from journeyman.stores.traces.base import Query
 
 if TYPE_CHECKING:
     from journeyman.experiments.playbook.from_documents import DocumentsRead, DocumentsResult
     from journeyman.experiments.playbook.from_traces import Prepared, SlotResult
     from journeyman.optimizers.playbook.evidence import EvidenceGroup
+    from journeyman.stores.traces.base import Query
 
 OWN = (
     "agent", "by_role", "last", "since", "until", "session", "min_principals", "min_groups", "held_out_share", "max_calls",
@@ -43,6 +41,8 @@ def train_from_documents(given: Mapping[str, Any], *, dry_run: bool, quiet: bool
     Raises:
         InputError: An option belongs to another way of training, or there are no documents.
     """
+    import asyncio
+
     from journeyman.experiments.playbook.from_documents import DocumentsTrainer
     from journeyman.stores.documents import DocumentQuery
 
@@ -102,6 +102,8 @@ def train_from_traces(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -
     Raises:
         InputError: An option belongs to another way of training, or nothing can be learned.
     """
+    import asyncio
+
     from journeyman.experiments.playbook import from_traces
 
     if strange := [name for name in given if name not in (*OWN, *_SHARED)]:
@@ -121,7 +123,9 @@ def train_from_traces(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -
     return {"slots": [result.json() for result in results]}
 
 
-def _query(config: TracesConfig, given: Mapping[str, Any]) -> Query:
+def _query(config: TracesConfig, given: Mapping[str, Any]) -> "Query":
+    from journeyman.stores.traces.base import Query
+
     since, until = _from_to(config, given)
     return Query(
         agent=config.agent or None, domain=config.domain or None, session=config.session or None, since=since, until=until
@@ -129,6 +133,8 @@ def _query(config: TracesConfig, given: Mapping[str, Any]) -> Query:
 
 
 def _from_to(config: TracesConfig | DocumentsConfig, given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
+    from journeyman.cli.trace_filters import span, time_of
+
     since, until = time_of(config.since or None, "--since"), time_of(config.until or None, "--until")
     if since is not None and "last" in given:
         raise InputError("--last and --since both say where to begin; give one of them")

@@ -57,6 +57,20 @@ class StepAnswer:
     verdict: Reward | None = None
     """By what verifies answers to this request; `None` where nobody can say which would be right."""
 
+    @property
+    def value(self) -> float | None:
+        """How right it is, from 0 to 1; `None` where nobody can say, or nothing was answered."""
+        return None if self.error is not None or self.verdict is None else self.verdict.value
+
+    @property
+    def judged(self) -> str:
+        """How right it is, in words, or why there is no answer."""
+        if self.error is not None:
+            return self.error
+        word = {None: "nobody can say", 1.0: "✓ right", 0.0: "✗ wrong"}.get(self.value, f"{self.value or 0:.2f}")
+        why = self.verdict.evidence if self.verdict is not None and self.value != 1 else ""
+        return f"{word}: {why}" if why else word
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
@@ -154,7 +168,11 @@ def sent(trace: Trace) -> StepAnswer:
 def asked_of(trace: Trace) -> tuple[str, int] | None:
     """The trace and the step that one asked again; `None` of any other."""
     told = trace.raw.get(TASK)
-    return (str(told.get("trace")), int(told.get("step") or 0)) if isinstance(told, Mapping) else None
+    if not isinstance(told, Mapping):
+        return None
+    # A trace that came from elsewhere may say anything there.
+    step = told.get("step")
+    return str(told.get("trace")), step if isinstance(step, int) else 0
 
 
 def _answer(trace: Trace, error: str | None, verdict: Reward | None) -> StepAnswer:

@@ -1,6 +1,5 @@
 """What every server of ours does alike: it binds, knows whether others can reach it, and compares tokens."""
 
-import asyncio
 import hmac
 import ipaddress
 import socket
@@ -125,6 +124,9 @@ async def read_body(receive: Callable[[], Awaitable[MutableMapping[str, Any]]], 
         BodyRejected: It is larger than `limit` bytes, does not come within `seconds`, or stalls.
         ClientDisconnected: The client hung up.
     """
+    # Settings ask this file whether an address is this machine's, and their help is quick without it.
+    import asyncio
+
     body = bytearray()
     until = asyncio.get_running_loop().time() + seconds
     try:

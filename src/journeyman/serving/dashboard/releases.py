@@ -227,8 +227,7 @@ class PlaygroundPage:
             asked, most = self._asked(step, chosen)
         except InputError as error:
             problem, asked, most = problem or str(error), None, None
-        value = after.verdict.value if after is not None and after.verdict is not None else None
-        verdict = "" if value is None else {1.0: "✓ right · ", 0.0: "✗ wrong · "}.get(value, "")
+        verdict = f"{after.judged.partition(':')[0]} · " if after is not None and after.value in (0, 1) else ""
         return self._frame.page(
             "playground.html",
             HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
