@@ -336,7 +336,7 @@ def test_stats_add_up_by_agent_model_day_and_tool(run: Told) -> None:
     assert (told["all"]["unpriced"], told["all"]["cost"]) == (3, pytest.approx(0.0036))
     out = run("stats")
     assert "gpt-5-mini" in out
-    assert "3 calls have no known price" in out
+    assert "? unknown, + and more: 3 calls have no known price" in out
 
 
 def test_prune_asks_first_and_spares_what_is_labelled(run: Told, monkeypatch: pytest.MonkeyPatch) -> None:

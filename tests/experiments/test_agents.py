@@ -121,6 +121,7 @@ def test_another_model_may_stand_on_the_other_side() -> None:
     assert report.gain == 1.0
     (found,) = store.evaluations()
     assert found.candidate_id.endswith("@new")
+    assert found.baseline_id.endswith("@old")
 
 
 def test_several_trials_are_told_to_whoever_watches() -> None:

@@ -1,7 +1,7 @@
 """`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +12,9 @@ import click
 from journeyman.cli import console
 from journeyman.cli.console import Column, say, short
 from journeyman.cli.lazy import LazyGroup
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli.shared import emit, json_option, show_bullets
 from journeyman.core.format import counted, noun
-from journeyman.core.playbook import Bullet, Delta, Lock, Playbook, Retire, normalised
+from journeyman.core.playbook import Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
 
@@ -440,33 +440,3 @@ def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], w
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-# What people are shown.
-
-
-def show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
-    """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
-    domains = {bullet.domain for bullet in bullets}
-    stages = {bullet.stage for bullet in bullets}
-    rows = []
-    for bullet in bullets:
-        marks = [f"retired: {bullet.retired}"] if bullet.retired else [f"held: {bullet.held}"] * bool(bullet.held)
-        marks += ["locked"] * bullet.locked
-        marks += [f"contradicts {other}" for other in rivals.get(bullet.id, ())]
-        # What is the same for all is said once, below the table.
-        section = [bullet.domain] * (len(domains) > 1) + [bullet.section] + [bullet.stage.value] * (len(stages) > 1)
-        votes = f"+{bullet.helpful} -{bullet.harmful}\n{bullet.confidence:.2f}"
-        strategy = "\n".join([console.plain(bullet.content), *(f"({mark})" for mark in marks)])
-        rows.append((bullet.id, "\n".join(section), strategy, votes, str(bullet.shown)))
-    columns = (
-        Column(name="id", words=True),
-        Column(name="section", words=True, wraps=True, least=12),
-        Column(name="strategy", words=True, wraps=True, least=30),
-        Column(name="votes", words=True),
-        Column(name="shown"),
-    )
-    styles = ["dim" if b.retired else "magenta" if b.held else "yellow" if rivals.get(b.id) else None for b in bullets]
-    console.table(columns, rows, title=title, styles=styles)
-    same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
-    click.echo(", ".join(["votes: helpful, harmful and confidence", *same]))

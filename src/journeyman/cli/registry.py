@@ -11,7 +11,7 @@ import click
 
 from journeyman.cli.console import head, minute, number, plain, rows_table, say
 from journeyman.cli.lazy import LazyGroup
-from journeyman.cli.shared import emit, json_option, read_store_url, show_shadow, store_option, store_url
+from journeyman.cli.shared import emit, json_option, read_store_url, show_bullets, show_shadow, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import PlaybookError
@@ -501,7 +501,6 @@ def _slot_history(text: str, limit: int, *, quiet: bool) -> dict[str, Any]:
 def _show_body(candidate: Candidate) -> None:
     """The bullets of a playbook, as `journeyman playbook show` has them; of others the beginning of the text."""
     if candidate.kind is Kind.PLAYBOOK:
-        from journeyman.cli.playbook import show_bullets
         from journeyman.optimizers.playbook.files import loads
 
         with suppress(PlaybookError):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from journeyman.cli.console import head, named_columns, number, say, table
+from journeyman.cli.console import Column, head, named_columns, number, plain, say, table
 from journeyman.core.errors import InputError, ReleaseError, SettingError
 from journeyman.core.format import counted
 from journeyman.core.task import Split
@@ -18,6 +18,7 @@ from journeyman.core.task import Split
 if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
     from journeyman.core.gate import BetterOnHeldOut
+    from journeyman.core.playbook import Bullet
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.place import StorePlace
     from journeyman.experiments.settings import RecordSettings
@@ -448,3 +449,30 @@ def chosen(given: Mapping[str, Any]) -> "FileChoice":
     from journeyman.tracing.importers.source import FileChoice
 
     return FileChoice(include=given["include"], exclude=given["exclude"])
+
+
+def show_bullets(bullets: Sequence["Bullet"], rivals: Mapping[str, Sequence[str]], title: str) -> None:
+    """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
+    domains = {bullet.domain for bullet in bullets}
+    stages = {bullet.stage for bullet in bullets}
+    rows = []
+    for bullet in bullets:
+        marks = [f"retired: {bullet.retired}"] if bullet.retired else [f"held: {bullet.held}"] * bool(bullet.held)
+        marks += ["locked"] * bullet.locked
+        marks += [f"contradicts {other}" for other in rivals.get(bullet.id, ())]
+        # What is the same for all is said once, below the table.
+        section = [bullet.domain] * (len(domains) > 1) + [bullet.section] + [bullet.stage.value] * (len(stages) > 1)
+        votes = f"+{bullet.helpful} -{bullet.harmful}\n{bullet.confidence:.2f}"
+        strategy = "\n".join([plain(bullet.content), *(f"({mark})" for mark in marks)])
+        rows.append((bullet.id, "\n".join(section), strategy, votes, str(bullet.shown)))
+    columns = (
+        Column(name="id", words=True),
+        Column(name="section", words=True, wraps=True, least=12),
+        Column(name="strategy", words=True, wraps=True, least=30),
+        Column(name="votes", words=True),
+        Column(name="shown"),
+    )
+    styles = ["dim" if b.retired else "magenta" if b.held else "yellow" if rivals.get(b.id) else None for b in bullets]
+    table(columns, rows, title=title, styles=styles)
+    same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
+    click.echo(", ".join(["votes: helpful, harmful and confidence", *same]))

@@ -84,7 +84,9 @@ def test_a_run_says_in_which_settings_it_differs_from_the_one_before(rollout: Ro
     text = words_of(pages.read(f"/runs/{RUNS[1]}"))
     assert "Settings that differ from the run before" in text
     assert "seed 0 1" in text
-    assert "Attempts, held out 8 mean score 0.62 of 8" in text
+    # A mean of both sides would be of neither.
+    assert f"Attempts, held out, {OLD.id} 4 mean score 0.50 of 4" in text
+    assert f"Attempts, held out, {NEW.id} 4 mean score 0.75 of 4" in text
 
 
 def test_two_runs_are_compared(rollout: Rollout, pages: Visitor) -> None:
