@@ -90,7 +90,7 @@ def day(name: str, traces: int, **more: Any) -> StatisticsGroup:
 
 
 def test_a_day_without_traces_has_its_place_and_what_is_unknown_is_a_gap() -> None:
-    days = [day("1970-01-01", 9), day("2026-03-01", 4), day("2026-03-03", 2, unpriced=1)]
+    days = [day("1970-01-01", 9), day("2026-03-01", 4), day("2026-03-03", 2, cost=None, unpriced=1)]
     traces, cost, seconds = over_time(days, {"agent": "desk"}, Query())
     assert [point.y for point in traces.points] == [4, None, 2]
     assert [point.says for point in traces.points] == [

@@ -218,7 +218,7 @@ def tiles(week: StatisticsGroup, before: StatisticsGroup, typed: Mapping[str, st
         return share(group.errors / group.traces) if group.traces else ""
 
     def cost(group: StatisticsGroup) -> str:
-        if not group.traces or group.cost is None:
+        if not group.model_calls or group.cost is None:
             return ""
         return money(group.cost) + ("+" if group.unpriced else "")
 
