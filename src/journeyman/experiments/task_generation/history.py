@@ -186,8 +186,9 @@ def _asked(tests: Mapping[str, str], before: Tree) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tests(text: str) -> dict[str, str]:
-    """The tests of a file, as pytest names them, and what stands in them."""
+@lru_cache(maxsize=8)
+def _tests(text: str) -> Mapping[str, str]:
+    """The tests of a file, as pytest names them, and what stands in them. What one commit left is what the next one found."""
     try:
         names = set(names_of_tests(text))
         return {each.name.replace(".", "::"): ast.dump(each.node) for each in functions(text) if each.name in names}

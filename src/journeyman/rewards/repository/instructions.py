@@ -144,8 +144,8 @@ async def cost(
     seconds = seconds if count else min(seconds, _TELL_SECONDS)
     limits = replace(limits_for(tree, seconds), wall_seconds=4 * seconds)
     allowed = {size: most(its) for size, its in zip(workload.sizes, beside, strict=False)}
-    code = f"SIZES, TELL, MOST = {workload.sizes!r}, {not count}, {allowed!r}\n{_COUNT}"
-    program = Program(code=code, files=files, limits=limits)
+    head = f"SIZES, TELL, MOST = {workload.sizes!r}, {not count}, {allowed!r}\n"
+    program = Program(code=head + _COUNT, files=files, limits=limits)
     outcome = await box.run(program, tools={"report": tell})
     if not outcome.ok or len(told) != 1:
         return InstructionCost(broken=f"{ended_by(outcome)}: {outcome.stderr[-300:]}")
