@@ -10,6 +10,7 @@ import pytest
 
 from journeyman.experiments.task_generation.base import Rejected, TaskSource, generator_of, reference_paid, settled
 from journeyman.experiments.task_generation.history import commits_of
+from journeyman.experiments.task_generation.statements import told_by
 from journeyman.rewards.repository import verify
 from journeyman.rewards.repository.suite import steady
 from journeyman.sandbox.base import Sandbox
@@ -210,6 +211,29 @@ async def test_commits_that_touch_code_and_tests_are_tasks(box: Sandbox, tmp_pat
         assert await worth(task, before, box, task.reference) == 1
         assert await worth(task, before, box, {}) == 0
         assert await worth(task, before, box, {"parcels/rates.py": FILES["parcels/rates.py"] + "\n"}) == 0
+
+
+async def test_what_a_commit_added_is_asked_for_by_its_documentation_where_its_message_says_little(
+    box: Sandbox, tmp_path: Path
+) -> None:
+    root = package(tmp_path)
+    committed(root)
+    (root / "parcels/rates.py").write_text(ADDED)
+    (root / "tests/test_rates.py").write_text(ADDED_TESTS)
+    added = committed(root, "Add dearest()")
+    (root / "parcels/rates.py").write_text(ADDED.replace("max(", "min("))
+    (root / "tests/test_rates.py").write_text(ADDED_TESTS.replace('== (500, "DE")', '== (700, "NO")'))
+    committed(root, "Mend dearest()")
+    subject = await subject_of(root, box)
+    found = await made("commits", subject, box)
+    # What was there before has no words but the message.
+    assert list(found) == [added]
+    assert "Add dearest()\n\nWhat it does" in found[added].statement
+    assert "    The parcel that costs most.\n" in found[added].statement
+    tree = Tree.unpack(tmp_path / "environments" / "trees" / f"{found[added].tree}.tar.gz")
+    assert list(told_by(found[added], tree)) == []
+    secret = "return max(parcels, key=lambda each: price(*each))"
+    assert list(told_by(replace(found[added], statement=f"Write {secret}."), tree)) == [f"it says {secret!r}"]
 
 
 async def test_sets_of_faults_and_of_features_draw_from_history_too(box: Sandbox, tmp_path: Path) -> None:

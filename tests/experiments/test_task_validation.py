@@ -413,3 +413,6 @@ async def test_code_is_made_slow_in_more_than_one_way_and_only_what_is_as_fast_i
             reward = await verify(task, subject.tree, given.changed({"parcels/much.py": text}).files, box)
             assert reward.value == worth, reward.evidence
             assert why in str(reward.evidence)
+            if text is comment:
+                # Too much at the smaller size is told, and the larger is not counted.
+                assert " at 1000;" in str(reward.evidence)

@@ -1,5 +1,6 @@
 """What is told of a repository's code without running it."""
 
+from journeyman.rewards.repository.instructions import as_fast, most
 from journeyman.rewards.repository.source import cycles, hiding, imports, more_tangled, not_offered_alike, reached, tangled
 from journeyman.tasks.repository.tree import Tree
 
@@ -51,3 +52,12 @@ def test_complexity_moved_into_a_helper_or_a_lambda_is_seen() -> None:
     assert more_tangled(before, helper, 6) == ""
     assert tangled(tree(rates=f"def price(grams):\n    return (lambda: {branches})()\n"))["parcels/rates.py", "price"] == 6
     assert "the module" in more_tangled(before, tangled(tree(labels=f"own = lambda grams: {branches}\n")), 4)
+
+
+def test_whoever_was_stopped_before_the_largest_size_is_not_as_fast() -> None:
+    right = (1_000_000, 4_000_000)
+    allowed = [int(most(each)) for each in right]
+    assert as_fast(allowed, right)
+    assert not as_fast([allowed[0], allowed[1] + 2], right)
+    assert not as_fast(allowed[:1], right)
+    assert not as_fast((), right)

@@ -107,7 +107,9 @@ class TestFile:
             tests |= {f"{kind.name}.{name}": where for name, where in _methods(kind, classes).items()}
         always = {getattr(node, "name", "") for node in tree.body}
         unsure = {name for name in tests if "." not in name and name not in always}
-        unsure |= {name for name in tests if "." in name and not _collected(classes[name.partition(".")[0]], classes)}
+        # Once for a class: it reads all of it, and a class of tests is long.
+        unlisted = {kind for kind, node in own.items() if not _collected(node)}
+        unsure |= {name for name in tests if "." in name and name.partition(".")[0] in unlisted}
         shared = [node for node in tree.body if not isinstance(node, ast.ClassDef) and not _is_a_test(node)]
         aside = any(_sets_aside(node) for node in shared if not isinstance(node, ast.Import | ast.ImportFrom))
         skips = {name for name, where in tests.items() if aside or _may_be_set_aside(name, found[where], classes)}
@@ -270,7 +272,7 @@ def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], seen: froz
     return methods | {each.name: f"{node.name}.{each.name}" for each in _own(node) if _is_test(each.name)}
 
 
-def _collected(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> bool:
+def _collected(node: ast.ClassDef) -> bool:
     """Whether pytest takes it for a class of tests."""
     plain = not any(each.name == "__init__" for each in _own(node)) and not any(_named(each, "__test__") for each in node.body)
     cases = any(_last_name(base).endswith("TestCase") for base in node.bases)

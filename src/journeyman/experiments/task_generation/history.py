@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from textwrap import indent
 
 from journeyman.core.errors import InputError
 from journeyman.experiments.task_generation.base import Rejected, Settled, TaskDraft, TaskSource, settled
@@ -15,7 +16,7 @@ from journeyman.rewards.sabotage import names_of_tests
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.repository import Category, Checks, RepositoryTask, split_of
 from journeyman.tasks.repository.mutations import functions
-from journeyman.tasks.repository.rewriting import signature
+from journeyman.tasks.repository.rewriting import body_of, docstring, function_of, signature
 from journeyman.tasks.repository.tree import Tree, git, in_tests, is_repository, is_test, read_tree
 
 NEWEST = 600
@@ -49,7 +50,7 @@ class Commit:
 class Commits:
     """Tasks of either category, or of one: what a commit mended (tests fail before it), or added (tests cannot even begin)."""
 
-    version = "1"
+    version = "2"
 
     def __init__(self, category: str = "commits") -> None:
         self.category = category
@@ -87,7 +88,7 @@ class Commits:
         category = Category.FEATURE if _is_new(task.checks.fail_to_pass, done.before) else Category.BUG_FIX
         if self.category not in (category, "commits"):
             return Rejected(f"it is of another category: {category}")
-        statement = _statement(commit, task, before, subject.name)
+        statement = _statement(commit, replace(task, category=category), before, subject.name)
         if not statement:
             return Rejected("its message says nothing, or how it was done")
         subject.keep(before)
@@ -186,8 +187,9 @@ def _asked(tests: Mapping[str, str], before: Tree) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tests(text: str) -> dict[str, str]:
-    """The tests of a file, as pytest names them, and what stands in them."""
+@lru_cache(maxsize=8)
+def _tests(text: str) -> Mapping[str, str]:
+    """The tests of a file, as pytest names them, and what stands in them. What one commit left is what the next one found."""
     try:
         names = set(names_of_tests(text))
         return {each.name.replace(".", "::"): ast.dump(each.node) for each in functions(text) if each.name in names}
@@ -204,15 +206,19 @@ def _is_new(failing: tuple[str, ...], old: SuiteRun) -> bool:
 
 
 def _statement(commit: Commit, task: RepositoryTask, before: Tree, name: str) -> str:
-    """What the commit's author said of it, without what tells how; empty where nothing is left."""
-    said = _said(commit, task, before)
+    """What the commit's author said of it, without what tells how, or its documentation; empty where neither says anything."""
+    said, new = _said(commit, task, before), list(_declared(task, before))
     if len(re.findall(r"[A-Za-z]{2,}", said)) < _LEAST_WORDS:
-        return ""
-    declared = _declared(task, before, task.checks.fail_to_pass)
-    new = f"\nTests of it use:\n{declared}\n" if declared else ""
+        # Of what could not be called before, "Add running_median" is all that many an author says.
+        documented = [each.documented for each in new if each.documented] if task.category == Category.FEATURE else []
+        if not documented:
+            return ""
+        said = "\n\n".join(filter(None, (said, "What it does, as its documentation has it:", *documented)))
+    declared = "\n".join(dict.fromkeys(each.told for each in new))
+    used = f"\nTests of it use:\n{declared}\n" if declared else ""
     count = len(task.checks.fail_to_pass)
     return (
-        f"This is asked of {name}:\n\n{said}\n{new}\nIt is checked by {count} tests that are not in the repository; "
+        f"This is asked of {name}:\n\n{said}\n{used}\nIt is checked by {count} tests that are not in the repository; "
         "those that are there must go on passing. Tests are run with `python -m pytest`."
     )
 
@@ -238,18 +244,36 @@ def _added(task: RepositoryTask, before: Tree) -> Iterator[str]:
                 yield line.strip()
 
 
-def _declared(task: RepositoryTask, before: Tree, failing: tuple[str, ...]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declared:
+    """A new function or class."""
+
+    told: str
+    """Where it is and how it is called."""
+    documented: str
+    """Its docstring, indented; empty where there is none, or where that shows the code."""
+
+
+def _declared(task: RepositoryTask, before: Tree) -> Iterator[_Declared]:
     """The new functions and classes that the tests call by name: what they are called is none of what is to be found out."""
     used = set[str]()
-    for path in {test.partition("::")[0] for test in failing}:
+    for path in {test.partition("::")[0] for test in task.checks.fail_to_pass}:
         used |= set(re.findall(r"[A-Za-z_]\w*", task.checks.tests.get(path, "")))
-    found = list[str]()
     for path, text in sorted(task.reference.items()):
         if text is not None:
             known = _names(before.text(path)) if path in before.files else {}
             module = before.module_of(path)
-            found += [f"- `{module}`: `{told}`" for name, told in _names(text).items() if name not in known and name in used]
-    return "\n".join(dict.fromkeys(found))
+            for name, told in _names(text).items():
+                if name not in known and name in used:
+                    yield _Declared(told=f"- `{module}`: `{told}`", documented=_documented(text, name))
+
+
+def _documented(text: str, name: str) -> str:
+    function = function_of(text, name)
+    words = docstring(function) if function else ""
+    if function is None or any(len(line.strip()) >= _TELLING and line.strip() in words for line in body_of(text, function)):
+        return ""
+    return indent(words, "    ")
 
 
 def _names(text: str) -> Mapping[str, str]:

@@ -13,6 +13,8 @@ from journeyman.experiments.task_generation.base import leaks
 from journeyman.experiments.task_generation.generate import FOLDER, kept_tree
 from journeyman.models.base import Model, ModelRequest, PromptMessage
 from journeyman.tasks.repository import Category, RepositoryTask
+from journeyman.tasks.repository.mutations import functions
+from journeyman.tasks.repository.rewriting import docstring
 from journeyman.tasks.repository.tree import Tree
 
 SHORTEST, LONGEST = 40, 2000
@@ -83,8 +85,18 @@ def told_by(task: RepositoryTask, tree: Tree) -> Iterator[str]:
     given, right, secrets = task.start(tree), task.right(tree), list[str]()
     for path in (path for path in task.reference if path in right.files):
         before = given.text(path) if path in given.files else ""
-        secrets += (line for line in _put_in(before, right.text(path)) if len(line) >= _SHORTEST)
+        # What a new function does, its documentation says, and whoever is to write it may be told.
+        public = _documentation(right.text(path)) if task.category == Category.FEATURE else set()
+        secrets += (line for line in _put_in(before, right.text(path)) if len(line) >= _SHORTEST and line not in public)
     return leaks(task.statement, secrets=secrets, paths=task.reference if task.category in _HIDE_THEIR_PLACE else ())
+
+
+def _documentation(text: str) -> set[str]:
+    """The lines of all docstrings of functions; none where it is no Python."""
+    try:
+        return {line.strip() for each in functions(text) for line in docstring(each).splitlines()}
+    except (SyntaxError, ValueError):
+        return set()
 
 
 def _put_in(before: str, after: str) -> Iterator[str]:

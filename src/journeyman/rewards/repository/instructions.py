@@ -41,7 +41,7 @@ def count(process):
     return found
 
 def ran(said):
-    pipes = {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}}
+    base, pipes = 0, {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}}
     with subprocess.Popen(words, **pipes, env=settings, text=True, bufsize=1) as process:
         for size in sizes:
             process.stdin.write("+")
@@ -49,15 +49,21 @@ def ran(said):
             ended = int(process.stdout.readline())
             with open(f"{{folder}}/{{size}}", "rb") as file:
                 # What is large is known by its digest.
-                yield count(ended) if valgrind else 0, hashlib.sha256(file.read()).hexdigest()
+                taken, gave = count(ended) if valgrind else 0, hashlib.sha256(file.read()).hexdigest()
+            base = base if size else taken
+            yield taken - base, gave
+            # What is larger takes longer still, and is not needed to know it.
+            if size in MOST and taken - base > MOST[size]:
+                process.kill()
+                return
 
 if valgrind is None and not TELL:
     tools.report(json.dumps({{"missing": True}}))
 else:
     with tempfile.TemporaryFile("w+") as said:
         try:
-            (base, _), *found = ran(said)
-            told = {{"gave": [each for _, each in found], "counts": [each - base for each, _ in found]}}
+            _, *found = ran(said)
+            told = {{"gave": [each for _, each in found], "counts": [each for each, _ in found]}}
         except (OSError, ValueError):
             said.seek(0)
             told = {{"broken": f"it came to no end: {{said.read()[-300:]}}"}}
@@ -94,17 +100,29 @@ class InstructionCost:
     """Why nothing can be told."""
 
 
+def most(its: int) -> float:
+    """Instructions that code may take where a reference takes `its`."""
+    return MOST * its + _NOISE
+
+
 def as_fast(mine: Sequence[int], its: Sequence[int]) -> bool:
-    """Whether instructions, by size, are as few as those of a reference."""
-    return all(one <= MOST * other + _NOISE for one, other in zip(mine, its, strict=True))
+    """Whether instructions, by size, are as few as those of a reference; whoever was stopped before the last is not."""
+    return len(mine) == len(its) and all(one <= most(other) for one, other in zip(mine, its, strict=True))
 
 
 async def cost(
-    box: Sandbox, tree: Tree, workload: CountedCalls, *, count: bool = True, seconds: float = _SECONDS
+    box: Sandbox,
+    tree: Tree,
+    workload: CountedCalls,
+    *,
+    count: bool = True,
+    seconds: float = _SECONDS,
+    beside: Sequence[int] = (),
 ) -> InstructionCost:
     """
     Args:
         count: Whether to count; else only what it gives is told, which is cheap.
+        beside: The reference's instructions by size. Where more are taken than that allows, larger sizes are not counted.
         seconds: Of computing, at most.
 
     Raises:
@@ -125,7 +143,9 @@ async def cost(
     files = {**code, **carried("workload"), f"{PACKAGE}/workload.json": json.dumps(spec).encode()}
     seconds = seconds if count else min(seconds, _TELL_SECONDS)
     limits = replace(limits_for(tree, seconds), wall_seconds=4 * seconds)
-    program = Program(code=f"SIZES, TELL = {workload.sizes!r}, {not count}\n{_COUNT}", files=files, limits=limits)
+    allowed = {size: most(its) for size, its in zip(workload.sizes, beside, strict=False)}
+    head = f"SIZES, TELL, MOST = {workload.sizes!r}, {not count}, {allowed!r}\n"
+    program = Program(code=head + _COUNT, files=files, limits=limits)
     outcome = await box.run(program, tools={"report": tell})
     if not outcome.ok or len(told) != 1:
         return InstructionCost(broken=f"{ended_by(outcome)}: {outcome.stderr[-300:]}")

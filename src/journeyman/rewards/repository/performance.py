@@ -20,10 +20,11 @@ class AsFast:
         right = await cost(box, work.right, workload)
         if right.missing or right.broken:
             return done(None, right.missing or f"the reference could not be counted: {right.broken}")
-        left = await cost(box, work.left, workload)
-        if left.broken or left.gave != right.gave:
+        left = await cost(box, work.left, workload, beside=right.instructions)
+        if left.broken or left.gave != right.gave[: len(left.gave)]:
             return done(False, left.broken or "it does not give what it should where there is much")
-        shares = [mine / max(1, its) for mine, its in zip(left.instructions, right.instructions, strict=True)]
-        told = ", ".join(f"{share:.2f} at {size}" for share, size in zip(shares, workload.sizes, strict=True))
+        # Shorter where it was stopped.
+        shares = [mine / max(1, its) for mine, its in zip(left.instructions, right.instructions, strict=False)]
+        told = ", ".join(f"{share:.2f} at {size}" for share, size in zip(shares, workload.sizes, strict=False))
         good = as_fast(left.instructions, right.instructions)
         return done(good, f"instructions beside the reference's: {told}; {MOST} is the most")
