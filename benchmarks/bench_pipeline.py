@@ -75,6 +75,8 @@ def forecast(folder: Path, *sets: str) -> Iterator[dict[str, Any]]:
             told = [before[name][what] for name in done]
             sums = [sum(each[at] for each in told) for at in range(3)] if told and None not in told else None
             found[what] = {"forecast": sums, "took": run[what]}
+        # The whole takes long: what is known is said at once.
+        print(json.dumps(found), file=sys.stderr, flush=True)
         yield found
 
 
@@ -121,7 +123,8 @@ def desk(folder: Path, steps: int | None) -> dict[str, Any]:
     for found in forecast(folder, *(["--set", f"train.max_steps={steps}"] if steps else ())):
         runs.append(found)
         # One rollout is open in a slot, and what was deployed need not answer any more.
-        typed(folder, "releases", "close", "weights", "--reason", "the next run")
+        if not found["reason"]:
+            typed(folder, "releases", "close", "weights", "--reason", "the next run")
         for server in llamacpp.running(servers):
             llamacpp.stop(servers, server.model)
     return {"runs": runs, "within": {what: is_within(runs[-1], what) for what in ("seconds", "cpu_seconds")}}

@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,14 +11,16 @@ import pytest
 from journeyman import rewards
 from journeyman.core.errors import InputError, SandboxError, StoreError
 from journeyman.core.trace import Trace
+from journeyman.experiments import scoring
 from journeyman.experiments.compare import read_results
 from journeyman.experiments.scoring import ScoreCache, digest, keys, read_traces, reports, score_all, summary
 from journeyman.io import executors
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.code_execution import CodeExecutionReward
-from journeyman.rewards.engine import RewardEngine
+from journeyman.rewards.engine import RewardEngine, Verdicts
 from journeyman.sandbox.base import Sandbox
 from journeyman.tracing.importers.jsonl import line
+from tests.support import jobs
 from tests.support.traces import done, reply, said, used
 
 SAMPLE = Path(__file__).parent / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
@@ -56,14 +59,63 @@ def many(number: int) -> list[Trace]:
     return [replace(done(used("a", "Error" if i % 3 else "fine"), reply(f"x{i}")), id=str(i)) for i in range(number)]
 
 
+def without(verdicts: list[Verdicts], name: str) -> list[Verdicts]:
+    return [replace(one, results={key: each for key, each in one.results.items() if key != name}) for one in verdicts]
+
+
 @pytest.mark.service
 def test_verdicts_come_in_the_order_of_the_traces_whoever_computes_them() -> None:
     traces = many(200)
-    alone = score_all(traces, static())
+    engine = RewardEngine([*static().rewards, jobs.Whereabouts()])
+    alone = score_all(traces, engine)
     with executors.load("local:2") as pool:
-        together = score_all(traces, static(), workers=pool)
-    assert [one.trace_id for one in alone] == [str(i) for i in range(200)]
-    assert together == alone
+        together = score_all(traces, engine, workers=pool)
+    assert [one.trace_id for one in together] == [str(i) for i in range(200)]
+    assert without(together, "whereabouts") == without(alone, "whereabouts")
+    told = [one.results["whereabouts"].details for one in together]
+    assert [each["trace"] for each in told] == [str(i) for i in range(200)]
+    assert os.getpid() not in {each["process"] for each in told}
+
+
+class Elsewhere(executors.Here):
+    """Workers that take JSON alone; how many traces came at once."""
+
+    plain = True
+
+    def __init__(self) -> None:
+        self.pieces: list[int] = []
+
+    def map(self, function: Any, items: Any, **more: Any) -> Iterator[Any]:
+        for item in items:
+            self.pieces.append(len(item["rows"]))
+            yield json.loads(json.dumps(function(json.loads(json.dumps(item)))))
+
+
+def test_what_takes_less_than_to_hand_a_trace_over_is_done_here_whoever_the_workers_are() -> None:
+    nobody = Elsewhere()
+    assert score_all(many(200), static(), workers=nobody, by_task=True) == score_all(many(200), static(), by_task=True)
+    assert nobody.pieces == []
+
+
+def test_static_rewards_that_take_long_cross_and_say_the_same_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "_PATIENCE", -1.0)
+    traces = [replace(said("x", tokens=10 * i), id=str(i), task_id=str(i // 3)) for i in range(1, 200)]
+    elsewhere = Elsewhere()
+    assert score_all(traces, static(), workers=elsewhere, by_task=True) == score_all(traces, static(), by_task=True)
+    assert sum(elsewhere.pieces) == len(traces)
+
+
+def test_pieces_are_as_large_as_they_are_quick_and_are_not_cut_by_tasks() -> None:
+    traces = [replace(trace, task_id=trace.id) for trace in many(2100)]
+    sizes = []
+    for seconds in (0.0, 0.2):
+        at_once: list[int] = []
+        engine = RewardEngine([jobs.Whereabouts(seconds=seconds)])
+        score_all(traces[: 2100 if not seconds else 4], engine, by_task=True, done=at_once.append)
+        sizes.append(at_once)
+    assert sizes[0][:4] == [1, 2, 4, 8]
+    assert max(sizes[0]) == 64
+    assert sizes[1] == [1, 1, 1, 1]
 
 
 def test_each_trace_is_scored_once(cache: ScoreCache) -> None:

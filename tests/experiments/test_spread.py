@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from journeyman.cli import main
@@ -61,14 +62,25 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return found
 
 
+_ASKED = ({"role": "user", "content": "Write a program"},)
+
+
 @pytest.mark.parametrize("workers", WORKERS, indirect=True)
 def test_scores_are_the_same_bytes_whoever_computes_them(
     workers: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rewards = "syntax_validation,tool_success,task_completion,efficiency,format_compliance"
+    programs = ("total = sum(range({n}))", "raise SystemExit({n})", "assert {n} > 3", "print('\\0\"{n}\"')")
+    replies = [f"```python\n{programs[n % 4].format(n=n)}\n```" for n in range(12)]
+    rows = [
+        {"task_id": f"t{n // 4}", "messages": [*_ASKED, {"role": "assistant", "content": text}]}
+        for n, text in enumerate(replies)
+    ]
+    (project / "programs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for who, out in (("here", "a.jsonl"), (workers, "b.jsonl")):
-        said(capsys, "score", str(SAMPLE), "--no-cache", "--rewards", rewards, "--workers", who, "--out", out)
+        said(capsys, "score", str(SAMPLE), "programs.jsonl", "--no-cache", "--workers", who, "--out", out)
     assert digest(project / "a.jsonl") == digest(project / "b.jsonl")
+    told = [json.loads(line)["rewards"]["code_execution"]["score"] for line in (project / "b.jsonl").read_text().splitlines()]
+    assert told[-12:] == [1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("workers", WORKERS, indirect=True)
@@ -145,6 +157,9 @@ def test_a_worker_killed_midway_costs_nothing_and_nothing_is_there_twice(
         first.kill()
         began = time.monotonic()
         found += results
+        with psycopg.connect(url) as connection:
+            for table in ("procrastinate_jobs", "journeyman_items", "journeyman_results"):
+                assert connection.execute(f"select count(*) from {table}").fetchone() == (0,), table
     assert found == [number**2 for number in range(24)]
     assert time.monotonic() - began < 60
     # What the killed one was at is done again; its result is there once.

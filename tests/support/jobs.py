@@ -6,12 +6,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from journeyman.core import registry
+from journeyman.core.trace import Trace
+from journeyman.rewards.base import RewardResult
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +40,20 @@ def crash(item: dict[str, Any]) -> int:
     if item.get("always"):
         os.kill(os.getpid(), 9)
     return int(item["number"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """A reward that tells which process it was asked in, after so many seconds."""
+
+    name: str = "whereabouts"
+    weight: float = 1.0
+    version: str = "1"
+    seconds: float = 0.0
+
+    def compute(self, trace: Trace) -> RewardResult:
+        time.sleep(self.seconds)
+        return RewardResult(score=1.0, details={"process": os.getpid(), "trace": trace.id})
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

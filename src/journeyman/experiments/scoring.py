@@ -3,15 +3,19 @@
 import hashlib
 import json
 import sqlite3
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from itertools import islice
+from math import inf
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
 
 from journeyman.agents.coder import READING
 from journeyman.core import extension, registry
@@ -20,10 +24,11 @@ from journeyman.core.reward import Verdict, decide
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace, average
+from journeyman.io.batch import BatchSize
 from journeyman.io.executors import Here, Spread, Workers
 from journeyman.io.executors.jobs import JobItem
 from journeyman.io.files import read_json, read_text
-from journeyman.rewards import DEFAULTS
+from journeyman.rewards import DEFAULTS, STATIC
 from journeyman.rewards.base import BROKEN, UNREACHABLE, RewardFunction, RewardResult, judged, soft, unknown
 from journeyman.rewards.checks import Check
 from journeyman.rewards.code_execution import wait
@@ -48,6 +53,10 @@ from journeyman.tracing.importers.jsonl import line, parse
 
 _CHUNK = 64
 """Traces that cross to a worker together, at most; fewer where there are few, so that all workers have some."""
+_MOMENT = 0.25
+"""Seconds that they take it, about: many times what it costs to hand them over, and not much to do again."""
+_HAND_OVER, _PATIENCE = 0.001, 0.25
+"""Seconds of CPU to hand a trace over as JSON and to read it, about; and what is spent before that is compared."""
 RECORDED_WEIGHT = 2.0
 """As much as that code runs."""
 
@@ -129,25 +138,26 @@ class ScoreCache:
         self._db.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Some traces for one engine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A trace, and what is asked of it."""
 
-    engine: RewardEngine
-    places: tuple[int, ...]
-    """Where they stand among all of them."""
-    traces: tuple[Trace, ...]
+    place: int
+    """Where it stands among all of them."""
+    trace: Trace
+    rewards: tuple[RewardFunction, ...]
+    """As they measure within its group."""
     keys: Keys
-    digests: tuple[bytes, ...]
-    known: tuple[Results, ...]
+    digest: bytes
+    known: Results
 
     @property
-    def work(self) -> list[tuple[Trace, tuple[RewardFunction, ...]]]:
-        """What is left to be asked."""
-        return [
-            (trace, tuple(reward for reward in self.engine.rewards if reward.name not in known))
-            for trace, known in zip(self.traces, self.known, strict=True)
-        ]
+    def open(self) -> tuple[RewardFunction, ...]:
+        """Those that are still to be asked."""
+        return tuple(reward for reward in self.rewards if reward.name not in self.known)
+
+
+_Pairs = list[tuple[Trace, tuple[RewardFunction, ...]]]
 
 
 def score_all(
@@ -162,49 +172,92 @@ def score_all(
     """What every reward says of every trace, in the order of the traces.
 
     Args:
-        workers: Who computes it; this process, where nothing is said. Verdicts on traces that took them longer than they may,
-            or lost their worker each time, are unknown.
+        workers: Who computes what takes longer than to hand a trace over; this process, where nothing is said. Verdicts on
+            traces that took them longer than they may, or lost their worker each time, are unknown.
         cache: Verdicts that are kept, and need not be computed.
         by_task: Several attempts at one task are a group, for the rewards that measure an attempt by the others.
         done: Told how many more are scored, for a progress bar.
     """
-    found: list[Verdicts | None] = [None] * len(traces)
-    waiting: list[_Job] = []
+    found: dict[int, Verdicts] = {}
+    spread = workers if isinstance(workers, Spread) else Spread(workers or Here())
+    pieces, own = _asked(traces, engine, cache, by_task), _Own(spread.seconds)
+    # Within the limit of one item by far: what is given up is the whole piece.
+    moment = min(_MOMENT, (spread.seconds or inf) / 4)
+    size = BatchSize(size=1, seconds=moment, largest=max(1, min(_CHUNK, len(traces) // 32)))
+    away: deque[tuple[list[_Asked], list[Results]]] = deque()
 
-    def jobs() -> Iterator[list[tuple[Trace, tuple[RewardFunction, ...]]]]:
-        for job in _jobs(traces, engine, cache, by_task):
-            waiting.append(job)
-            yield job.work
-
-    for computed in _computed(workers or Here(), jobs()):
-        job = waiting.pop(0)
+    def finish(piece: list[_Asked], computed: Sequence[Results], seconds: float | None) -> None:
+        if seconds is not None:
+            size.learn(len(piece), seconds)
         if cache is not None:
-            cache.add(_new(job, computed))
-        for place, trace, known, new in zip(job.places, job.traces, job.known, computed, strict=True):
-            found[place] = job.engine.gathered(trace, {r.name: {**known, **new}[r.name] for r in job.engine.rewards})
-        done(len(job.places))
-    return [verdicts for verdicts in found if verdicts is not None]
+            cache.add(_new(piece, computed))
+        for asked, new in zip(piece, computed, strict=True):
+            results = {**asked.known, **new}
+            found[asked.place] = engine.gathered(asked.trace, {each.name: results[each.name] for each in asked.rewards})
+        done(len(piece))
+
+    def work() -> Iterator[_Pairs]:
+        while piece := list(islice(pieces, size.size)):
+            seconds, results = own.computed(piece)
+            rest: _Pairs = [
+                (asked.trace, tuple(each for each in asked.open if each.name not in here))
+                for asked, here in zip(piece, results, strict=True)
+            ]
+            if any(rewards for _, rewards in rest):
+                away.append((piece, results))
+                yield rest
+            else:
+                finish(piece, results, seconds)
+
+    for seconds, computed in _computed(spread, work()):
+        piece, here = away.popleft()
+        finish(piece, [{**one, **other} for one, other in zip(here, computed, strict=True)], seconds)
+    return [found[place] for place in range(len(traces))]
 
 
-def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | None, by_task: bool) -> Iterator[_Job]:
-    chunk = max(1, min(_CHUNK, len(traces) // 32))
+def _asked(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | None, by_task: bool) -> Iterator[_Asked]:
     groups: dict[str, list[int]] = defaultdict(list)
     for place, trace in enumerate(traces):
         groups[trace.task_id if by_task else ""].append(place)
+    alone = keys(engine.rewards) if cache is not None else {}
     for places in groups.values():
         group = engine.for_group([traces[place] for place in places]) if by_task and len(places) > 1 else engine
-        kept = keys(group.rewards) if cache is not None else {}
-        rest = iter(places)
-        while some := tuple(islice(rest, chunk)):
-            digests = tuple(digest(traces[place]) for place in some) if cache is not None else ()
-            known = tuple(cache.get(name, kept) for name in digests) if cache is not None else tuple({} for _ in some)
-            yield _Job(group, some, tuple(traces[place] for place in some), kept, digests, known)
+        kept = keys(group.rewards) if cache is not None and group is not engine else alone
+        for place in places:
+            name = digest(traces[place]) if cache is not None else b""
+            known = cache.get(name, kept) if cache is not None else {}
+            yield _Asked(place=place, trace=traces[place], rewards=group.rewards, keys=kept, digest=name, known=known)
 
 
-_Pairs = list[tuple[Trace, tuple[RewardFunction, ...]]]
+class _Own:
+    """What this process computes itself, whoever the workers are: static rewards, which run nothing, as long as a trace takes
+    them less than it takes to hand it over."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._here = Spread(Here(), seconds)
+        self._static = {name: registry.load("rewards", name) for name in STATIC}
+        self._count, self._took = 0, 0.0
+
+    def computed(self, piece: Sequence[_Asked]) -> "_Timed":
+        """Seconds, and by trace what was computed; it may be nothing."""
+        if self._took > _PATIENCE + _HAND_OVER * self._count:
+            return None, [{} for _ in piece]
+        work = [(asked.trace, tuple(each for each in asked.open if self._is_static(each))) for asked in piece]
+        # They only compute, and to hand over takes as much longer as they do where there is much else to do.
+        began = time.thread_time()
+        ((seconds, results),) = self._here.map(_compute, [work], failed=_given_up)
+        self._count, self._took = self._count + len(piece), self._took + time.thread_time() - began
+        return seconds, results
+
+    def _is_static(self, reward: RewardFunction) -> bool:
+        return type(reward) is self._static.get(reward.name)
 
 
-def _computed(workers: Workers | Spread, work: Iterator[_Pairs]) -> Iterator[list[Results]]:
+_Timed = tuple[float | None, list[Results]]
+"""The seconds that it took, unknown where it was given up; and by trace what was said."""
+
+
+def _computed(workers: Spread, work: Iterator[_Pairs]) -> Iterator[_Timed]:
     if not workers.plain:
         return workers.map(_compute, work, failed=_given_up)
     sent: deque[_Pairs] = deque()
@@ -214,32 +267,37 @@ def _computed(workers: Workers | Spread, work: Iterator[_Pairs]) -> Iterator[lis
             sent.append(each)
             yield _item(each)
 
-    def given_up(_: dict[str, Any], why: str) -> list[dict[str, Any]]:
-        return [{name: _row(result) for name, result in results.items()} for results in _given_up(sent[0], why)]
+    def given_up(_: dict[str, Any], why: str) -> list[Any]:
+        return _timed_row(_given_up(sent[0], why))
 
-    def read(rows: list[dict[str, Any]]) -> list[Results]:
+    def read(timed: list[Any]) -> _Timed:
         sent.popleft()
-        return [{name: _of_row(row) for name, row in each.items()} for each in rows]
+        seconds, rows = timed
+        return seconds, [{name: _of_row(row) for name, row in each.items()} for each in rows]
 
     return map(read, workers.map(score_item, items(), failed=given_up))
 
 
-def _given_up(work: _Pairs, why: str) -> list[Results]:
-    return [{reward.name: unknown(why, **{UNREACHABLE: True}) for reward in rewards} for _, rewards in work]
+def _given_up(work: _Pairs, why: str) -> _Timed:
+    return None, [{reward.name: unknown(why, **{UNREACHABLE: True}) for reward in rewards} for _, rewards in work]
 
 
 class _ScoreItem(JobItem):
     rewards: dict[str, dict[str, Any]]
-    """Their options, by name."""
-    rows: list[list[Any]]
-    """Traces, and what is asked of each."""
+    """Their options, by name; by name/NUMBER where the groups of several traces have each their own."""
+    rows: list[Annotated[tuple[str, list[str]], Strict(False)]]
+    """Traces as lines of JSON, and what is asked of each."""
 
 
 def _item(work: _Pairs) -> dict[str, Any]:
     """Some work as JSON, for workers that take nothing else."""
-    wanted = {reward.name: reward for _, rewards in work for reward in rewards}
-    rows = [[json.loads(line(trace)), [reward.name for reward in rewards]] for trace, rewards in work]
-    return _ScoreItem(rewards={name: _options(reward) for name, reward in wanted.items()}, rows=rows).json_item()
+    known: dict[int, str] = {}
+    wanted: dict[str, dict[str, Any]] = {}
+    for reward in (each for _, rewards in work for each in rewards):
+        if id(reward) not in known:
+            known[id(reward)] = f"{reward.name}/{len(wanted)}" if reward.name in wanted else reward.name
+            wanted[known[id(reward)]] = _options(reward)
+    return {"rewards": wanted, "rows": [[line(trace), [known[id(each)] for each in rewards]] for trace, rewards in work]}
 
 
 def _options(reward: RewardFunction) -> dict[str, Any]:
@@ -251,28 +309,49 @@ def _options(reward: RewardFunction) -> dict[str, Any]:
     named = reward.name in DEFAULTS and type(reward) is registry.load("rewards", reward.name)
     if named and is_dataclass(reward):
         return {each.name: getattr(reward, each.name) for each in fields(reward)}
-    if not named or reward.version != registry.load("rewards", reward.name)().version:
+    if not named or reward.version != _of_process(reward.name).version:
         raise InputError(f"workers on PostgreSQL know {', '.join(DEFAULTS)}, and not {reward.name}; take local or ray")
     return {}
 
 
-def score_item(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `score_all` sends to workers that take JSON alone: by trace, what each reward that is asked for says.
+def score_item(item: dict[str, Any]) -> list[Any]:
+    """What `score_all` sends to workers that take JSON alone: the seconds that it took, and by trace what each reward that is
+    asked for says.
 
     Raises:
         InputError: It asks for another reward than the default ones, or holds what is no trace.
     """
     asked = _ScoreItem.read(item)
-    if strange := sorted(set(asked.rewards) - set(DEFAULTS)):
+    names = {key: key.partition("/")[0] for key in asked.rewards}
+    if strange := sorted(set(names.values()) - set(DEFAULTS)):
         raise InputError(f"a worker knows no reward {strange[0]!r:.80}; there are {', '.join(DEFAULTS)}")
-    made = {name: registry.load("rewards", name)(**options) for name, options in asked.rewards.items()}
-    if strange := [name for name, options in asked.rewards.items() if options and not is_dataclass(made[name])]:
-        raise InputError(f"a worker takes no options for {strange[0]}")
-    work = [(parse(record, name="item").trace, tuple(made[name] for name in names)) for record, names in asked.rows]
+    made = {}
+    for key, options in asked.rewards.items():
+        by_options = is_dataclass(registry.load("rewards", names[key]))
+        if options and not by_options:
+            raise InputError(f"a worker takes no options for {names[key]}")
+        made[key] = registry.load("rewards", names[key])(**options) if by_options else _of_process(names[key])
+    return _timed_row(_compute([(_trace_of(text), tuple(made[key] for key in keys)) for text, keys in asked.rows]))
+
+
+@lru_cache(maxsize=len(DEFAULTS))
+def _of_process(name: str) -> RewardFunction:
+    """One for all items: what it has begun, such as a sandbox, costs more than an item."""
+    reward: RewardFunction = registry.load("rewards", name)()
+    # Workers of a pool do not run `atexit`.
+    Finalize(None, RewardEngine([reward]).close, exitpriority=20)
+    return reward
+
+
+def _trace_of(text: str) -> Trace:
     try:
-        return [{name: _row(result) for name, result in results.items()} for results in _compute(work)]
-    finally:
-        RewardEngine(made.values()).close()
+        return parse(json.loads(text), name="item").trace
+    except ValueError:
+        raise InputError("a trace in the item of a job is no JSON") from None
+
+
+def _timed_row(timed: _Timed) -> list[Any]:
+    return [timed[0], [{name: _row(result) for name, result in results.items()} for results in timed[1]]]
 
 
 def _row(result: RewardResult) -> list[Any]:
@@ -284,14 +363,16 @@ def _of_row(row: Sequence[Any]) -> RewardResult:
     return RewardResult(score=score, is_binary=is_binary, details=details)
 
 
-def _compute(work: _Pairs) -> list[Results]:
-    return [{reward.name: judged(reward, trace) for reward in rewards} for trace, rewards in work]
+def _compute(work: _Pairs) -> _Timed:
+    began = time.monotonic()
+    results = [{reward.name: judged(reward, trace) for reward in rewards} for trace, rewards in work]
+    return time.monotonic() - began, results
 
 
-def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, str, RewardResult]]:
-    for name, results in zip(job.digests, computed, strict=True):
+def _new(piece: Sequence[_Asked], computed: Sequence[Results]) -> Iterator[tuple[bytes, str, RewardResult]]:
+    for asked, results in zip(piece, computed, strict=True):
         for reward, result in results.items():
-            yield name, job.keys[reward], result
+            yield asked.digest, asked.keys[reward], result
 
 
 def digest(trace: Trace) -> bytes:

@@ -4,7 +4,8 @@ The queue is procrastinate's. What lies in it is JSON: the name of a job and its
 does only what `registry.KINDS["jobs"]` or a package installed beside it names, and `JobItem` refuses paths outside of its own
 folder and sandboxes without walls: whoever can write into the database may ask for no more than that.
 
-A job is done at least once; its result is kept under (batch, number) by whoever is first, and taken out once.
+An item lies beside the queue until it is done. A job is done at least once; its result is kept under (batch, number) by whoever
+is first, and taken out once.
 """
 
 import asyncio
@@ -32,12 +33,12 @@ QUEUE = "journeyman"
 HEARTBEAT, LOST = 2.0, 15.0
 """Seconds between two signs of life of a worker, and without one after which it is lost."""
 _TASK = "journeyman.item"
-_MOST = 64
-"""Items of a batch under way: how many workers there are, changes."""
+_MOST, _TOGETHER = 64, 16
+"""Items of a batch under way: how many workers there are, changes; and of these put in at once where they come quickly."""
 _POLL, _SILENCE, _KEPT = 0.05, 30.0, "1 day"
-_RESULTS = """create table if not exists journeyman_results (
-  batch text not null, number integer not null, outcome text not null, at timestamptz not null default now(),
-  primary key (batch, number))"""
+_TABLES = {"journeyman_items": "item", "journeyman_results": "outcome"}
+"""Beside the queue, which would write and log each item several times over: by table, what is in it. Text, since PostgreSQL's
+own JSON knows no NUL, and puts keys into an order of its own."""
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,12 @@ def prepare(url: str) -> None:
         (there,) = connection.execute("select to_regclass('procrastinate_jobs') is not null").fetchone() or (False,)
         if not there:
             connection.execute(schema.SchemaManager.get_schema())
-        connection.execute(_RESULTS)
-        connection.execute(f"delete from journeyman_results where at < now() - interval '{_KEPT}'")  # noqa: S608 - our own
+        for table, column in _TABLES.items():
+            connection.execute(
+                f"create table if not exists {table} (batch text not null, number integer not null, {column} text not null, "
+                "at timestamptz not null default now(), primary key (batch, number))"
+            )
+            connection.execute(f"delete from {table} where at < now() - interval '{_KEPT}'")  # noqa: S608 - our own
 
 
 def named(function: Callable[..., Any]) -> str:
@@ -119,18 +124,30 @@ class PostgresWorkers(Here):
         """As promised by `Workers`. Items and results are JSON."""
         job, batch = named(function), secrets.token_hex(8)
         app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=self._url, min_size=1, max_size=1))
+        told = {"batch": batch, "job": job, "seconds": seconds, "version": version("journeyman")}
         arrived: dict[int, Mapping[str, Any]] = {}
-        sent = 0
+        unsent: dict[int, str] = {}
+        sent, last = 0, -_POLL
+
+        def put() -> None:
+            nonlocal last
+            self._put(app, told, unsent)
+            last = time.monotonic()
+            unsent.clear()
 
         def submit(item: In) -> tuple[In, int]:
             nonlocal sent
             sent += 1
-            told = {"batch": batch, "number": sent, "version": version("journeyman")}
-            app.configure_task(_TASK, queue=self._queue).defer(**told, job=job, item=json.dumps(item), seconds=seconds)
+            unsent[sent] = json.dumps(item)
+            # Workers wait for nobody where items are slow to come.
+            if len(unsent) == _TOGETHER or time.monotonic() - last > _POLL:
+                put()
             return item, sent
 
         def result(pending: tuple[In, int]) -> Out:
             item, number = pending
+            if unsent and number not in arrived:
+                put()
             found: Out = settled(partial(_told, self._awaited(batch, number, arrived)), item, failed)
             return found
 
@@ -139,6 +156,15 @@ class PostgresWorkers(Here):
                 yield from in_order(items, submit, result, cancel=lambda _: None, most=_MOST)
         finally:
             self._forget(batch)
+
+    def _put(self, app: procrastinate.App, told: Mapping[str, Any], items: Mapping[int, str]) -> None:
+        batch = told["batch"]
+        with self._connection.cursor() as cursor:
+            cursor.executemany(
+                "insert into journeyman_items (batch, number, item) values (%s, %s, %s)",
+                [(batch, number, item) for number, item in items.items()],
+            )
+        app.configure_task(_TASK, queue=self._queue).batch_defer(*({**told, "number": number} for number in items))
 
     def _awaited(self, batch: str, number: int, arrived: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
         heard = time.monotonic()
@@ -169,7 +195,8 @@ class PostgresWorkers(Here):
                 "delete from procrastinate_jobs where task_name = %s and status = 'todo' and args ->> 'batch' = %s",
                 [_TASK, batch],
             )
-            self._connection.execute("delete from journeyman_results where batch = %s", [batch])
+            for table in _TABLES:
+                self._connection.execute(f"delete from {table} where batch = %s", [batch])  # noqa: S608 - our own
 
     def close(self) -> None:
         self._connection.close()
@@ -206,7 +233,12 @@ async def _work(url: str, queue: str, pool: Processes, *, drain: bool) -> None:
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=1, max_size=most))
 
     async def item(**asked: Any) -> None:
-        await _done(app, asked, await asyncio.to_thread(_outcome, pool, asked))
+        found = await app.connector.execute_query_all_async(
+            "select item from journeyman_items where batch = %(batch)s and number = %(number)s", **_place_of(asked)
+        )
+        # Nobody waits for what is not there any more. An earlier version has it in the queue, and waits to be told so.
+        if found or "item" in asked:
+            await _done(app, asked, await asyncio.to_thread(_outcome, pool, {**asked, **dict(*found)}))
 
     app.task(name=_TASK)(item)
     async with app.open_async():
@@ -227,13 +259,16 @@ async def _work(url: str, queue: str, pool: Processes, *, drain: bool) -> None:
 
 async def _done(app: procrastinate.App, asked: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
     await app.connector.execute_query_async(
+        "with done as (delete from journeyman_items where batch = %(batch)s and number = %(number)s) "
         "insert into journeyman_results (batch, number, outcome) values (%(batch)s, %(number)s, %(outcome)s) "
         "on conflict do nothing",
-        batch=str(asked.get("batch")),
-        number=int(asked.get("number", 0)),
-        # As text: PostgreSQL's own JSON knows no NUL, and puts keys into an order of its own.
+        **_place_of(asked),
         outcome=json.dumps(outcome),
     )
+
+
+def _place_of(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"batch": str(asked.get("batch")), "number": int(asked.get("number", 0))}
 
 
 async def _retried(app: procrastinate.App, queue: str) -> None:

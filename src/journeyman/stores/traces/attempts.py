@@ -20,6 +20,7 @@ from journeyman.core.feedback import TargetKind
 from journeyman.core.score import Score
 from journeyman.core.task import Split
 from journeyman.core.trace import OWN, Trace
+from journeyman.io.batch import BatchSize
 from journeyman.stores.base import AttemptRecord, utc
 from journeyman.stores.tables import ATTEMPTS, FEEDBACK
 from journeyman.stores.traces import codec, fulltext, writing
@@ -331,8 +332,9 @@ def _by_batches(
 ) -> None:
     """Forget rows by their `seq`, each batch in a transaction of its own and as large as is forgotten in a moment: others write
     in between, and who breaks off keeps what was done. What is found once is not looked for again, so this ends."""
-    last, size = 0, _BATCH
+    last, batch = 0, BatchSize(size=_BATCH, seconds=_MOMENT, smallest=_SMALLEST, largest=_LARGEST)
     while True:
+        size = batch.size
         with database.write() as connection:
             take_turn(connection)
             began = time.monotonic()
@@ -345,10 +347,7 @@ def _by_batches(
         last, took = found[-1], time.monotonic() - began
         # Who waits for SQLite looks again every tenth of a second at most, and would find it taken each time.
         time.sleep(min(0.1, took / 4))
-        if took < _MOMENT / 2:
-            size = min(2 * size, _LARGEST)
-        elif took > _MOMENT:
-            size = max(_SMALLEST, size // 2)
+        batch.learn(size, took)
 
 
 def forget(database: _Database, trace_ids: Iterable[str], *, dry_run: bool) -> Pruned:
