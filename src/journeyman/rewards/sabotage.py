@@ -11,6 +11,7 @@ import random
 import re
 import string
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -305,8 +306,9 @@ class _Spoiler(ast.NodeTransformer):
         """The one assertion that is changed, where there is one that surely calls the code: several would hide each other, as
         whoever knows no answer to one of them fails as an honest one does."""
         self._maybe = 0
-        # Alike in all of a test: one assertion that fails hides what the others would have shown.
-        self._asks_for_more = chance.randrange(VERSIONS) != rank
+        # Alike in all of a test: one assertion that fails hides what the others would have shown. Always in the first rank,
+        # whose assertion tells the most.
+        self._asks_for_more = chance.randrange(1, VERSIONS) != rank
         # Of one version too, since what would agree with more on the one side need not on the other; another of the next.
         self._right_is_codes = (chance.randrange(2) + rank) % 2 == 0
 
@@ -325,14 +327,22 @@ class _Spoiler(ast.NodeTransformer):
             self._maybe -= maybe
 
     def choose(self, function: _Function) -> None:
-        """What to change of a function: another assertion of each rank."""
+        """What to change of a function: another assertion of each rank, first those whose calls stand nowhere else in it. Who
+        answers a call by what its assertion expects, changed or not, fails at the same call's other one as honest code does."""
+        said = Counter(map(ast.dump, self._asked(function)))
         asking = [each for each in _surely_asserted(function) if self.asks_code(each)]
-        self._only = self._pick(asking) if asking else None
+        drawn = self.chance.sample(asking, len(asking))
+        drawn.sort(key=lambda each: any(said[ast.dump(call)] > 1 for call in self._asked(each)))
+        self._only = drawn[self.rank % len(drawn)] if drawn else None
 
     def asks_code(self, node: ast.AST) -> bool:
         """Whether a call of the code stands in it."""
-        calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
-        return any(isinstance(each, ast.Name) and each.id in self._codes for call in calls for each in ast.walk(call))
+        return any(self._asked(node))
+
+    def _asked(self, node: ast.AST) -> Iterator[ast.Call]:
+        for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+            if any(isinstance(each, ast.Name) and each.id in self._codes for each in ast.walk(call.func)):
+                yield call
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         if self._only not in (None, node):
