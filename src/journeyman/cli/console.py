@@ -320,7 +320,7 @@ class Column:
 
 _WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
 """Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
-_NARROWEST = 6
+_NARROWEST = 12
 """And that any other keeps."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import Screen, named_columns, say, table, write
+from journeyman.cli.console import Column, Screen, named_columns, say, table, write
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, report_lines, resume_option, settled, workers_option
 from journeyman.core.errors import InputError
@@ -151,8 +151,9 @@ def _show(report: "AgentReport") -> None:
         )
         for each in report.categories
     ]
-    names = ("category", "tasks", "clusters", "baseline", "candidate", "gain", "95 % interval", "unknown", "cost")
-    table(named_columns(*names), rows)
+    names = ("tasks", "clusters", "baseline", "candidate", "gain", "95 % interval", "unknown", "cost")
+    spare = {"clusters": 2, "cost": 1}
+    table([Column(name="category", words=True), *(Column(name=name, spare=spare.get(name, 0)) for name in names)], rows)
     if report.development:
         _show_development(report.development)
     write(*report_lines(report.report))
