@@ -1,8 +1,10 @@
 """What stands for a Python in other tests is one to whoever started it."""
 
 import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,15 @@ def test_what_ends_it_ends_what_it_runs(number: signal.Signals) -> None:
         process.send_signal(number)
         assert process.wait(20) == -number
     assert until(lambda: not is_alive(fork))
+
+
+@pytest.mark.parametrize("said", [b"", b"!", b'!{"arguments": ["-c"'])
+def test_who_is_killed_before_it_has_said_what_it_wants_is_nobody_elses_matter(said: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(Path(warm.program()).with_name("socket")))
+        if said:
+            socket.send_fds(client, [said], [0, 1, 2])
+    assert warm.run("-c", "print('here')").stdout == "here\n"
 
 
 def test_what_it_starts_is_a_fork_as_well_where_that_is_asked_for() -> None:

@@ -217,15 +217,24 @@ class Forking:
                     self._left(key.data)
 
     def _fork(self, client: socket.socket) -> dict[str, Any] | None:
-        _, files, _, _ = socket.recv_fds(client, 1, 3)
-        with client.makefile("rb") as told:
-            asked: dict[str, Any] = json.loads(told.readline())
+        files: list[int] = []
+        try:
+            _, files, _, _ = socket.recv_fds(client, 1, 3)
+            with client.makefile("rb") as told:
+                asked: dict[str, Any] = json.loads(told.readline())
+        except (OSError, ValueError):
+            # It was killed before it had said what it wants.
+            for file in files:
+                os.close(file)
+            client.close()
+            return None
         pid = os.fork()
         if pid:
             for file in files:
                 os.close(file)
             self._clients[pid] = client
-            client.sendall(b"%d\n" % pid)
+            with suppress(OSError):
+                client.sendall(b"%d\n" % pid)
             if asked.pop("tied", False):
                 self._selector.register(client, selectors.EVENT_READ, pid)
             return None

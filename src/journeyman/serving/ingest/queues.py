@@ -244,6 +244,8 @@ class Pipe:
         self._spill = spill_of_traces(folder, limits.spill_bytes)
         # While it is held nothing goes from memory to the disk, so that the order holds. Who hands over never waits for it.
         self._moving = threading.Lock()
+        self._counted = 0
+        """Of what lies on the disk, what was stored from memory while it was moved there."""
 
     @property
     def spilled(self) -> int:
@@ -300,8 +302,9 @@ class Pipe:
                     self._drop(id, item, dropped=item.things)
                     item.lost(f"the trace cannot be kept: {error}")
                 else:
-                    # With the operating system: it outlives this process.
-                    self._drop(id, item)
+                    # With the operating system: it outlives this process. Where it was stored meanwhile it is counted already.
+                    if not self._drop(id, item):
+                        self._counted += 1
                     item.kept()
 
     def refuse(self, before: float, reason: str) -> None:
@@ -361,10 +364,11 @@ class Pipe:
         if taken.part is not None:
             with self._moving:
                 self._spill.forget(taken.part)
+                counted, self._counted = self._counted, 0
             with self._line.lock:
                 self._line.dropped += taken.passed + len(refused)
                 self._line.left.notify_all()
-            return len(taken.traces) - len(refused)
+            return len(taken.traces) - len(refused) - counted
         stored = 0
         for number, (id, item) in enumerate(taken.items):
             lost = number < taken.passed or id in refused
