@@ -8,13 +8,15 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from journeyman.core.trace import Trace
 from journeyman.serving.ingest.base import RecordCleaner
 from journeyman.serving.ingest.factory import _read_spans as read_spans
-from journeyman.serving.ingest.queues import QueueLimits
+from journeyman.serving.ingest.queues import BoundedQueue, Pipe, QueueLimits, Waiting
+from journeyman.serving.ingest.spill import Spill
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
@@ -266,3 +268,27 @@ def test_an_exchange_that_cannot_be_read_is_counted_and_does_not_hold_up_the_oth
         assert intake.flush(SOON)
         assert intake.health().dropped == 1
     assert start.ids() == ["x0", "x2"]
+
+
+def test_what_is_stored_while_it_is_moved_to_the_disk_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = BoundedQueue(QueueLimits())
+    pipe = Pipe(line, cleaner(), tmp_path, QueueLimits())
+    for id in ("a", "b", "c"):
+        item = Waiting(what=made(id), weight=1)
+        assert line.put(item)
+        pipe.prepare(item)
+    taken, written, append = pipe.first_traces(2), list[int](), Spill.append
+
+    def slow(spill: Any, trace: Trace) -> bool:
+        found = append(spill, trace)
+        if not written:
+            # The store has kept both, of which one is on the disk by now.
+            written.append(pipe.drop_traces(taken))
+        return found
+
+    monkeypatch.setattr(Spill, "append", slow)
+    pipe.overflow(everything=True)
+    while pipe.work:
+        written.append(pipe.drop_traces(pipe.first_traces(2)))
+    assert sum(written) == 3
+    pipe.close()
