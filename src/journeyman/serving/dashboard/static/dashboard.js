@@ -123,7 +123,7 @@ function copyable() {
   if (!navigator.clipboard) return;
   for (const each of all(".note code, .empty code, .facts dd.id")) {
     const text = each.textContent.trim();
-    if ($(".copy", each.parentElement) || text.endsWith("…") || (each.matches("code") && !/^(journeyman |[A-Z_]+=)/.test(text))) continue;
+    if ($(".copy", each) || each.nextElementSibling?.matches(".copy") || text.endsWith("…") || (each.matches("code") && !/^(journeyman |[A-Z_]+=)/.test(text))) continue;
     const button = document.createElement("button"), copy = `Copy ${text}`, say = (words) => { button.title = button.ariaLabel = words; };
     button.type = "button";
     button.className = "quiet copy";
