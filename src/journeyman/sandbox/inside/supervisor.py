@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from . import files, wire
@@ -23,7 +24,7 @@ LOOK_SECONDS = 0.015
 """Between two looks at what a run uses."""
 CHUNK = 1 << 16
 GRACE_SECONDS = 1.0
-"""For which a run may stay at its number of processes before it counts as a bomb."""
+"""For which a run may stay at its number of processes before it counts as a bomb; and a host may take to hear the result."""
 MAX_NAME = 1000
 """Letters of a tool's name."""
 MAX_CALLS = 64
@@ -393,6 +394,17 @@ def serve(
         wire.send(channel, {"fault": f"the walls could not be built: {error}"})
     finally:
         isolation.clean()
+    _hear_out(channel)
+
+
+def _hear_out(channel: socket.socket) -> None:
+    """Read until the host has gone. A socket that is closed with something unread in it breaks at its other end, and the result
+    is lost where the host still answers calls and has not read that far."""
+    until = time.monotonic() + GRACE_SECONDS
+    channel.settimeout(GRACE_SECONDS)
+    with suppress(OSError):
+        while channel.recv(CHUNK) and time.monotonic() < until:
+            pass
 
 
 def main(arguments: Sequence[str]) -> None:
