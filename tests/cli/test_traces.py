@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
+from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.reward import Reward
 from journeyman.core.trace import Message, ModelCall, Reasoning, ToolCall, Trace
+from journeyman.optimizers.playbook import files
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
 from journeyman.tracing import importers
@@ -403,6 +405,23 @@ def test_an_answer_that_a_terminal_would_obey_is_shown_and_not_obeyed(run: Told)
     run("replay", "aa11", "--playbook", str(Path(__file__)), "--model", "scripted:x", code=2)
     assert len(run.err.splitlines()) == 1
     assert len(run.json("list", "--task", "playground")["traces"]) == 1
+
+
+def test_a_playbook_is_shown_to_no_server_that_a_trace_alone_names(run: Told) -> None:
+    files.save(Playbook(bullets=(Bullet(id="b-1", content="Say it in one word.", domain="general"),)), Path("mine.json"))
+    call = ModelCall(
+        model="m", prompt="user: Where?", reply="Bergen", messages=(Message(role="user", text="Where?"),),
+        raw={"request": {}, "base_url": "https://elsewhere.example/v1"},
+    )  # fmt: skip
+    with open_traces(run.store) as store:
+        store.add([replace(booking("dd55"), steps=(call,))])
+    run("replay", "dd55", "--playbook", "mine.json", "--dry-run", code=2)
+    assert (
+        "step 1 was answered at https://elsewhere.example/v1, which is none of this project's servers: --model NAME" in run.err
+    )
+    assert run.json("replay", "dd55", "--playbook", "mine.json", "--model", "scripted:x", "--dry-run")["bullets"] == 1
+    Path("journeyman.toml").write_text('[upstreams.there]\nbase_url = "https://elsewhere.example/v1/"\n')
+    assert run.json("replay", "dd55", "--playbook", "mine.json", "--dry-run")["bullets"] == 1
 
 
 def test_a_step_that_cannot_be_asked_again_is_said_with_those_that_can(run: Told) -> None:

@@ -214,7 +214,7 @@ def replay(*, trace_id: str, store: str | None, quiet: bool, dry_run: bool, **gi
     from journeyman.core.playbook import Playbook
     from journeyman.experiments import settings
     from journeyman.experiments.agents import candidate_of
-    from journeyman.experiments.playbook.examination import asker
+    from journeyman.experiments.playbook.examination import asker, is_own
     from journeyman.experiments.playground import ReplayedStep, ReplayServers, sent
 
     project = settings.load()
@@ -229,6 +229,11 @@ def replay(*, trace_id: str, store: str | None, quiet: bool, dry_run: bool, **gi
             asked = asked.showing(shown, candidate.id if candidate else "")
         ask = asker(project.settings, model=given["model"])
         there = asked.request.base_url or "a server that is not known"
+        if asked.bullets and not given["model"] and not is_own(asked.request, project.settings.upstreams):
+            raise InputError(
+                f"step {asked.number} was answered at {plain(there)}, which is none of this project's servers: "
+                "--model NAME says who is to be shown the playbook"
+            )
         most, who = asked.most(ask), given["model"] or f"{asked.call.model} at {there}"
         price = "its price is not known" if most is None else f"at most {money(most)} by list price"
         say(f"step {asked.number}: {plain(who)} is asked, {counted(len(asked.bullets), 'bullet')} shown; {price}")

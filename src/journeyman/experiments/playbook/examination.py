@@ -27,6 +27,7 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.bullet_examination import BulletExamination, LeftOut, drawn_by, halves, retired, shown
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
 from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
+from journeyman.io.http_server import is_loopback
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
@@ -448,6 +449,14 @@ def asker(
         place=place,
         budget=budget,
     )
+
+
+def is_own(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings]) -> bool:
+    """Whether the server that answered is one of the project's, of this machine or of the makers of the two APIs. What a trace
+    says of an address is nobody's word on who may read what this project learned."""
+    parts = urlsplit(request.base_url)
+    ours = request.base_url.rstrip("/") in {each.base_url.rstrip("/") for each in upstreams.values()}
+    return ours or is_loopback(parts.hostname or "") or (parts.scheme == "https" and parts.hostname in OWNERS.values())
 
 
 def key_of(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
