@@ -454,9 +454,8 @@ def asker(
 def is_own(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings]) -> bool:
     """Whether the server that answered is one of the project's, of this machine or of the makers of the two APIs. What a trace
     says of an address is nobody's word on who may read what this project learned."""
-    parts = urlsplit(request.base_url)
     ours = request.base_url.rstrip("/") in {each.base_url.rstrip("/") for each in upstreams.values()}
-    return ours or is_loopback(parts.hostname or "") or (parts.scheme == "https" and parts.hostname in OWNERS.values())
+    return ours or is_loopback(urlsplit(request.base_url).hostname or "") or bool(_key_of_maker(request.base_url))
 
 
 def key_of(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
@@ -464,6 +463,10 @@ def key_of(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], 
     known = upstreams.get(request.upstream)
     if known is not None and known.base_url.rstrip("/") == request.base_url.rstrip("/"):
         return env.get(known.key_env, "").strip() if known.key_env else ""
-    parts = urlsplit(request.base_url)
-    owned = (name for name, host in OWNERS.items() if parts.scheme == "https" and parts.hostname == host)
-    return env.get(next(owned, ""), "").strip()
+    return env.get(_key_of_maker(request.base_url), "").strip()
+
+
+def _key_of_maker(url: str) -> str:
+    """The variable with the key of one of the makers of the two APIs; empty for any other address."""
+    parts = urlsplit(url)
+    return next((name for name, host in OWNERS.items() if parts.scheme == "https" and parts.hostname == host), "")
